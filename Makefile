@@ -1,0 +1,33 @@
+# `make demo` and `make test` set up everything they need in .venv on a fresh machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := torch==2.13.0
+
+.PHONY: demo test lint clean
+
+# Analysis alone, as a user without a GPU installs it.
+$(VENV)/.analysis: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+# The tests run the kernels in Triton's interpreter, so they need torch and triton too.
+$(VENV)/.dev: $(VENV)/.analysis
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[gpu,dev]'
+	touch $@
+
+demo: $(VENV)/.analysis
+	$(BIN)/profkit diff traces/dcp-combine/eager traces/dcp-combine/fused
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest -n auto
+
+clean:
+	rm -rf $(VENV)

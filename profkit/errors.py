@@ -1,0 +1,42 @@
+"""The one exception that users see, and the exit codes of every command."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What a command's exit status means."""
+
+    OK = 0
+    REFUTED = 1
+    ERROR = 2
+    INCONCLUSIVE = 3
+
+
+class ProfkitError(Exception):
+    """Bad input or misuse: printed as one message, without a traceback, by the command line.
+
+    The message says what is wrong, where (file, table, line) and what to do next.
+
+    Args:
+        message: one to three sentences.
+        exit_code: the process's exit status; 2 unless the answer is "cannot be told" (3).
+    """
+
+    def __init__(self, message: str, exit_code: Exit = Exit.ERROR) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class CannotTellError(ProfkitError):
+    """The trace is readable but cannot answer the question; exit status 3.
+
+    Args:
+        code: a stable identifier, e.g. ``graph-level``.
+        message: what is missing and what to record instead.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message, Exit.INCONCLUSIVE)
+        self.code = code
