@@ -1,0 +1,1 @@
+"""The shipped workloads, importable as `profkit.kernels`."""

@@ -1,0 +1,128 @@
+"""Run directories: what a capture leaves behind, complete or not at all.
+
+A run directory holds ``run.json`` (schema ``profkit.run/1``, see docs/run-directory.md) beside the profiler's own
+files. Several arms, pairs and ranks nest as ``arm/pair/rank``; a single run needs no nesting.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profkit.errors import ProfkitError
+
+SCHEMA = "profkit.run/1"
+RUN_FILE = "run.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run on disk.
+
+    Args:
+        path: the directory that holds run.json.
+        record: run.json's content.
+    """
+
+    path: Path
+    record: Mapping[str, Any]
+
+    @property
+    def trace_path(self) -> Path:
+        """The file that the readers open."""
+        return self.path / str(self.record["trace"])
+
+
+def is_run(path: Path) -> bool:
+    """Whether `path` is a directory with a run.json in it."""
+    return (path / RUN_FILE).is_file()
+
+
+def load(path: Path) -> Run:
+    """Read the run in directory `path`.
+
+    Raises:
+        ProfkitError: no run.json, not JSON, another schema, or the trace that it names is missing.
+    """
+    file = path / RUN_FILE
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ProfkitError(f"{path} is not a run directory: it holds no {RUN_FILE}.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ProfkitError(f"{file} is not valid JSON ({error}). Capture the run again.") from None
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        found = record.get("schema") if isinstance(record, dict) else type(record).__name__
+        raise ProfkitError(
+            f"{file}: schema is {found!r}, expected {SCHEMA!r}. Capture the run again with this profkit."
+        )
+    trace = record.get("trace")
+    if not isinstance(trace, str) or Path(trace).name != trace:
+        raise ProfkitError(f"{file}: 'trace' must name a file in the same directory, found {trace!r}.")
+    run = Run(path, record)
+    if not run.trace_path.exists():
+        raise ProfkitError(f"{file} names the trace {trace}, which is missing from {path}. Capture the run again.")
+    return run
+
+
+def find(path: Path) -> list[Run]:
+    """Every run at `path` or at most three levels below it (arm/pair/rank), in order of path.
+
+    Raises:
+        ProfkitError: there is none, or one of them is broken.
+    """
+    if is_run(path):
+        return [load(path)]
+    found = sorted(f.parent for depth in ("*", "*/*", "*/*/*") for f in path.glob(f"{depth}/{RUN_FILE}"))
+    if not found:
+        raise ProfkitError(
+            f"{path} holds no {RUN_FILE} (looked three levels deep). Give a run directory or a trace file."
+        )
+    return [load(p) for p in found]
+
+
+@contextmanager
+def new(path: Path, *, force: bool = False) -> Iterator[Path]:
+    """Make the run directory `path` whole or not at all.
+
+    Yields a temporary directory beside `path`; it is renamed to `path` when the block ends without an exception and
+    removed when it does not.
+
+    Raises:
+        ProfkitError: `path` exists and `force` is not given, or its parent cannot be written.
+    """
+    if path.exists() and not force:
+        raise ProfkitError(f"{path} exists and will not be overwritten. Choose another -o, or add --force.")
+    if path.exists() and not (path.is_dir() and (is_run(path) or not any(path.iterdir()))):
+        raise ProfkitError(
+            f"{path} exists and is not a run directory, so --force will not replace it. Choose another -o."
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    except OSError as error:
+        raise ProfkitError(f"Cannot write to {path.parent}: {error.strerror}.") from None
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        if path.exists():
+            old = path.rename(temporary.with_suffix(".old"))
+            temporary.rename(path)
+            shutil.rmtree(old)
+        else:
+            temporary.rename(path)
+    finally:
+        if temporary.exists():
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_record(directory: Path, record: Mapping[str, Any]) -> None:
+    """Write run.json into `directory`; the last thing that a capture does before its directory is renamed."""
+    text = json.dumps({"schema": SCHEMA, **record}, indent=1, ensure_ascii=False, allow_nan=False)
+    (directory / RUN_FILE).write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,135 @@
+"""The public interface of a workload: all that `profkit capture` asks of the code it runs.
+
+The shipped kernels and a user's own ``path/to/file.py:name`` implement this and nothing else. A workload is described
+by data (`Workload`); building it for one variant gives a `Step`, the work of one forward pass as layers of callables.
+This module imports neither torch nor triton, so that `profkit kernels` can list workloads where they are absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+#: ``scope("pack")`` opens a named range for the code in its ``with`` block; ranges nest.
+Scope = Callable[[str], AbstractContextManager[None]]
+
+#: Which inputs a step works on: the ones that are timed, or the ones whose outputs are digested. The two differ in
+#: content and never in shape or address, so a captured graph serves both.
+InputSet = Literal["timing", "digest"]
+
+ShapeValue = int | str
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One option of a workload, set on the command line with ``--shape name=value``.
+
+    Args:
+        default: its value where the user gives none; also fixes the type (int or str).
+        help: what it is, with its unit.
+        choices: the values allowed; empty means any.
+    """
+
+    default: ShapeValue
+    help: str
+    choices: tuple[ShapeValue, ...] = ()
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """What a workload is built for.
+
+    Args:
+        variant: one of the workload's variants.
+        shapes: every shape of the workload, with the user's values filled in.
+        device: a torch device string, ``"cuda"`` or ``"cpu"``.
+        seed: seeds every random input; the same seed gives the same bits in every variant.
+    """
+
+    variant: str
+    shapes: Mapping[str, ShapeValue]
+    device: str
+    seed: int
+
+    def int_shape(self, name: str) -> int:
+        """The integer shape called `name`."""
+        value = self.shapes[name]
+        if not isinstance(value, int):
+            raise TypeError(f"shape {name} is {value!r}, expected an integer")
+        return value
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of a step.
+
+    `run` launches the layer's work on the current stream. It must be capturable (no synchronisation, no allocation
+    whose address outlives the capture other than through torch) and must launch the same kernels every time.
+
+    Args:
+        number: the layer's index in the model, from 0.
+        kind: what sort of layer it is, e.g. ``"mla"``; the layer's range is named ``layers.{number}.{kind}``.
+        run: called with a `Scope`; opens ranges inside the layer and does the work.
+    """
+
+    number: int
+    kind: str
+    run: Callable[[Scope], None]
+
+    @property
+    def scope(self) -> str:
+        """The text of the layer's range."""
+        return f"layers.{self.number}.{self.kind}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One forward pass, ready to run: what is captured into one graph and replayed.
+
+    Args:
+        layers: in the order in which they run.
+        refresh: restores every input that the step overwrites and selects an input set; called before each run or
+            replay, on the current stream, outside what is counted. Contents change, addresses never do.
+        outputs: the tensors whose bits say whether the work was done, by name; read after a run or replay. Every
+            layer must be in it. Names start with the layer's scope, e.g. ``layers.3.mla/out``.
+        once: work done once a step before the layers; its ranges are not layers. None where there is none.
+        notes: facts about the inputs worth recording beside a run, e.g. the share of rows that the mask hits.
+    """
+
+    layers: Sequence[Layer]
+    refresh: Callable[[InputSet], None]
+    outputs: Callable[[], Mapping[str, torch.Tensor]]
+    once: Callable[[Scope], None] | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self, scope: Scope) -> None:
+        """Run the whole step once on the current stream, each layer inside its range."""
+        if self.once is not None:
+            self.once(scope)
+        for layer in self.layers:
+            with scope(layer.scope):
+                layer.run(scope)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A workload that `profkit capture` can run.
+
+    Args:
+        name: as given on the command line.
+        summary: one line.
+        variants: name to one-line description; the first is the baseline.
+        shapes: name to `Shape`.
+        build: makes a `Step` on the context's device. May import torch and triton; this module's importers may not.
+    """
+
+    name: str
+    summary: str
+    variants: Mapping[str, str]
+    shapes: Mapping[str, Shape]
+    build: Callable[[BuildContext], Step]
