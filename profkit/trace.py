@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -153,7 +154,7 @@ class Trace:
     set_aside: pd.DataFrame
 
 
-def table(schema: Mapping[str, str], columns: Mapping[str, object] | None = None) -> pd.DataFrame:
+def table(schema: Mapping[str, str], columns: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """A table of `schema` from whole columns; a column that is not given holds `NONE`, "" or False.
 
     Args:
@@ -168,8 +169,8 @@ def table(schema: Mapping[str, str], columns: Mapping[str, object] | None = None
     if unknown:
         raise KeyError(f"not in the schema: {sorted(unknown)}")
     length = next((len(c) for c in columns.values() if hasattr(c, "__len__") and not isinstance(c, str)), 0)
-    defaults: dict[str, object] = {"category": "", "bool": False}
-    data: dict[str, object] = {}
+    defaults: dict[str, Any] = {"category": "", "bool": False}
+    data: dict[str, Any] = {}
     for name, dtype in schema.items():
         values = columns.get(name, defaults.get(dtype, NONE))
         if not hasattr(values, "__len__") or isinstance(values, str):
