@@ -175,8 +175,7 @@ def table(schema: Mapping[str, str], columns: Mapping[str, Any] | None = None) -
         values = columns.get(name, defaults.get(dtype, NONE))
         if not hasattr(values, "__len__") or isinstance(values, str):
             if dtype == "category":
-                codes = np.zeros(length, dtype=np.int8)
-                data[name] = pd.Categorical.from_codes(codes, categories=pd.Index([values], dtype=object))
+                data[name] = categorical(np.zeros(length, dtype=np.int8), [str(values)])
                 continue
             data[name] = np.full(length, values, dtype=dtype)
         elif isinstance(values, pd.Categorical):
@@ -184,6 +183,15 @@ def table(schema: Mapping[str, str], columns: Mapping[str, Any] | None = None) -
         else:
             data[name] = pd.Series(values, dtype=dtype) if dtype != "category" else pd.Categorical(values)
     return pd.DataFrame(data)
+
+
+def categorical(codes: npt.NDArray[Any], labels: Sequence[str]) -> pd.Categorical[str]:
+    """A text column from `codes` into `labels`; a label may occur twice, codes must be in range."""
+    unique: dict[str, int] = {}
+    lookup = np.array([unique.setdefault(label, len(unique)) for label in labels], dtype=np.int32)
+    whole = lookup[codes] if len(codes) else np.empty(0, np.int32)
+    categories: pd.Index[str] = pd.Index(list(unique), dtype=object)
+    return pd.Categorical.from_codes(whole, categories=categories)
 
 
 def joint_key(process: npt.NDArray[np.int32], ident: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -1,0 +1,415 @@
+"""The census: launches and time per layer and per kernel, with everything outside layers in rows of its own.
+
+Built for every kind of step. Counts and nanoseconds are integers summed over the steps of a kind; "per layer per step"
+is such a sum over (layers × steps). Every op of the trace is in exactly one place, and `Ledger` says in which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from profkit import names as kernel_names
+from profkit.attribution.ledger import Attribution, attribute
+from profkit.errors import ProfkitError
+from profkit.integrity import Refusal, refuse
+from profkit.layers import LayerKey, Place, place
+from profkit.steps import StepKind, Steps, find_steps
+from profkit.timeline import busy_and_span
+from profkit.trace import NONE, Diagnostic, Info, Trace
+
+Ints = npt.NDArray[np.int64]
+
+#: `where` of an op that no range covers.
+IN_GRAPH = "(in the graph, outside every range)"
+EAGER = "(outside graphs and ranges)"
+UNATTRIBUTED = "(unattributed)"
+WARM_UP = "(warm-up: layer ranges outside every step)"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which steps and layers a question is about; regular expressions as on the command line.
+
+    Args:
+        layers: searched in the layer's scope, e.g. ``\\.mla$``; None selects all layers.
+        scope: searched in the path inside the layer, e.g. ``^combine``; None selects all of the layer.
+        steps: ranges that are steps; None finds them.
+        graph: the id of the kind of step to report; None takes the kind with the most GPU time.
+    """
+
+    layers: str | None = None
+    scope: str | None = None
+    steps: str | None = None
+    graph: str | None = None
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A partition of all ops: the first line is the sum of the next five. Counts, and nanoseconds beside them.
+
+    `in_ranges` holds, among others, `warm_up` ops: in a layer's range, in no step. `set_aside` rows are in no sum.
+    """
+
+    ops: int
+    in_layers: int
+    in_ranges: int
+    in_graph_outside_layers: int
+    outside_graphs: int
+    unattributed: int
+    warm_up: int
+    set_aside: int
+    ns: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class KindCensus:
+    """The census of one kind of step.
+
+    Args:
+        kind: which.
+        layers: one row a layer: family, number, kind, scope, selected, launches, kernel_ns, busy_ns, span_ns (sums over
+            the steps).
+        slots: one row a launch slot of a layer, in order: layer (row of `layers`), inside, name, canonical, op_kind,
+            occurrence, selected, launches, ns.
+        slot_ns: the same slots by step: nanoseconds, shape [slots, steps].
+        outside: one row a kernel outside layers: where, name, canonical, op_kind, launches, ns.
+        outside_ns: shape [outside rows, steps].
+        step_span_ns: first start to last end of each step, shape [steps]; under a profiler, so longer than it runs.
+    """
+
+    kind: StepKind
+    layers: pd.DataFrame
+    slots: pd.DataFrame
+    slot_ns: Ints
+    outside: pd.DataFrame
+    outside_ns: Ints
+    step_span_ns: Ints
+
+    @cached_property
+    def selected_slots(self) -> pd.DataFrame:
+        """The slots that the selection asks about."""
+        return self.slots[self.slots["selected"]]
+
+    @property
+    def selected_layers(self) -> int:
+        """How many layers the selection asks about."""
+        return int(self.layers["selected"].sum())
+
+
+@dataclass(frozen=True)
+class Census:
+    """What a trace holds, counted. `default` indexes `kinds`.
+
+    Args:
+        info: the trace's provenance.
+        selection: the question.
+        methods: ops placed by each attribution method.
+        ledger: where every op went.
+        kinds: one a kind of step, most GPU time first.
+        beyond_steps: ops in no step: where, name, canonical, op_kind, launches, ns (whole recording).
+        step_method: how steps were found.
+        diagnostics: what the reader, the attribution and the steps have to say.
+        refusal: why the trace cannot answer per-layer questions; None where it can.
+    """
+
+    info: Info
+    selection: Selection
+    methods: Mapping[str, int]
+    ledger: Ledger
+    kinds: Sequence[KindCensus]
+    default: int
+    beyond_steps: pd.DataFrame
+    step_method: str
+    diagnostics: Sequence[Diagnostic]
+    refusal: Refusal | None = None
+    display: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> KindCensus:
+        """The kind of step that the selection asks about."""
+        return self.kinds[self.default]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a launch slot of the chosen kind of step, launches and microseconds per step.
+
+        Columns: layer, kind, scope, inside, name, op_kind, launches, us (NaN where the recorder did not time).
+        """
+        chosen = self.chosen
+        layers = chosen.layers.iloc[chosen.slots["layer"].to_numpy()]
+        steps = chosen.kind.steps
+        us = chosen.slots["ns"] / steps / 1e3 if self.info.timed else np.nan
+        return pd.DataFrame(
+            {
+                "layer": layers["number"].to_numpy(),
+                "kind": layers["kind"].to_numpy(),
+                "scope": layers["scope"].to_numpy(),
+                "inside": chosen.slots["inside"],
+                "name": chosen.slots["name"],
+                "op_kind": chosen.slots["op_kind"],
+                "launches": chosen.slots["launches"] / steps,
+                "us": us,
+            }
+        )
+
+
+def take_census(trace: Trace, selection: Selection | None = None) -> Census:
+    """Count `trace`.
+
+    Raises:
+        ProfkitError: the selection matches nothing, or a regular expression is wrong.
+    """
+    selection = selection or Selection()
+    attribution = attribute(trace)
+    steps = find_steps(trace, attribution, selection.steps)
+    places = [place(path) for path in attribution.paths]
+    in_layer = np.array([p.layer is not None for p in places], dtype=bool)[attribution.scope] & (attribution.method > 0)
+    canonical = {n: kernel_names.canonical(n) for n in trace.ops["name"].cat.categories}
+    builder = _Builder(trace, attribution, steps, places, in_layer, selection, canonical)
+    kinds = [builder.kind(index, kind) for index, kind in enumerate(steps.kinds)]
+    ledger, beyond = builder.ledger_and_beyond()
+    refusal = refuse(trace, attribution, steps)
+    default = _default_kind(kinds, selection)
+    census = Census(
+        info=trace.info,
+        selection=selection,
+        methods=attribution.counts(),
+        ledger=ledger,
+        kinds=kinds,
+        default=default,
+        beyond_steps=beyond,
+        step_method=steps.method,
+        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics),
+        refusal=refusal,
+        display=kernel_names.display_names(canonical.values()),
+    )
+    if refusal is None and kinds:
+        _require_match(census)
+    return census
+
+
+def _default_kind(kinds: Sequence[KindCensus], selection: Selection) -> int:
+    if selection.graph is None:
+        return next((i for i, k in enumerate(kinds) if len(k.layers)), 0)
+    for index, census in enumerate(kinds):
+        if selection.graph in (census.kind.id, census.kind.id.split()[-1]):
+            return index
+    shown = ", ".join(k.kind.id for k in kinds) or "none"
+    raise ProfkitError(f"--graph {selection.graph!r} names no kind of step. There are: {shown}.")
+
+
+def _require_match(census: Census) -> None:
+    chosen, selection = census.chosen, census.selection
+    if not len(chosen.layers):
+        return
+    if selection.layers is not None and not chosen.selected_layers:
+        shown = ", ".join(sorted(set(chosen.layers["kind"]))[:12])
+        raise ProfkitError(f"--layers {selection.layers!r} matches no layer. Kinds of layer in the trace: {shown}.")
+    if selection.scope is not None and not len(chosen.selected_slots):
+        shown = ", ".join(sorted({s for s in chosen.slots["inside"] if s})[:12]) or "none"
+        raise ProfkitError(f"--scope {selection.scope!r} matches nothing inside the layers. Scopes there: {shown}.")
+
+
+def _compiled(option: str, pattern: str | None) -> re.Pattern[str] | None:
+    if pattern is None:
+        return None
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ProfkitError(f"{option} {pattern!r} is not a regular expression: {error}.") from None
+
+
+class _Builder:
+    def __init__(
+        self,
+        trace: Trace,
+        attribution: Attribution,
+        steps: Steps,
+        places: Sequence[Place],
+        in_layer: npt.NDArray[np.bool_],
+        selection: Selection,
+        canonical: Mapping[str, str],
+    ) -> None:
+        self.trace, self.attribution, self.steps, self.places = trace, attribution, steps, places
+        self.in_layer, self.canonical = in_layer, canonical
+        self.layer_pattern = _compiled("--layers", selection.layers)
+        self.scope_pattern = _compiled("--scope", selection.scope)
+        self.start, self.end = trace.ops["start"].to_numpy(), trace.ops["end"].to_numpy()
+        self.name = trace.ops["name"].cat.codes.to_numpy().astype(np.int64)
+        self.names: list[str] = trace.ops["name"].cat.categories.tolist()
+        self.op_kind = trace.ops["kind"].cat.codes.to_numpy()
+        self.op_kinds: list[str] = trace.ops["kind"].cat.categories.tolist()
+        keys = sorted({p.layer for p in places if p.layer is not None}, key=lambda k: (k.family, k.number))
+        index = {k: i for i, k in enumerate(keys)}
+        self.keys: list[LayerKey] = keys
+        self.layer_of_scope = np.array([index[p.layer] if p.layer else -1 for p in places], dtype=np.int64)
+
+    # -- one kind of step ---------------------------------------------------------------------------------------------
+
+    def kind(self, index: int, kind: StepKind) -> KindCensus:
+        of_kind = np.flatnonzero(self.steps.kind == index)
+        local = np.full(len(self.steps.kind) + 1, -1, dtype=np.int64)  # the last element stands for "no step"
+        local[of_kind] = np.arange(len(of_kind))
+        step = local[self.steps.step]
+        rows = np.flatnonzero(step >= 0)
+        inside = self.in_layer[rows]
+        slots, slot_ns = self._slots(rows[inside], step[rows[inside]], kind.steps)
+        layers = self._layers(rows[inside], step[rows[inside]], slots)
+        outside, outside_ns = self._outside(rows[~inside], step[rows[~inside]], kind.steps)
+        _, step_span_ns = busy_and_span(self.start[rows], self.end[rows], step[rows])
+        return KindCensus(kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns)
+
+    def _slots(self, rows: Ints, step: Ints, steps: int) -> tuple[pd.DataFrame, Ints]:
+        """Launch slots: ops of different steps are one slot if they are one node or, without nodes, if they have the
+        same place and name and are the same occurrence of it in the layer."""
+        scope = self.attribution.scope[rows].astype(np.int64)
+        node = self.trace.ops["node"].to_numpy()[rows]
+        if len(rows) and (node != NONE).all():
+            codes, unique = pd.factorize(node)
+        else:
+            codes, unique = self._by_occurrence(rows, step, scope)
+        count = len(unique)
+        first = _first_of(codes, count)
+        ns = np.bincount(codes * steps + step, weights=self.end[rows] - self.start[rows], minlength=count * steps)
+        slot_ns = ns.astype(np.int64).reshape(count, steps)
+        launches = np.bincount(codes, minlength=count)
+        step_start = np.full(steps, np.iinfo(np.int64).max)
+        np.minimum.at(step_start, step, self.start[rows])
+        offset = np.bincount(codes, weights=self.start[rows] - step_start[step], minlength=count) / np.maximum(
+            launches, 1
+        )
+        layer = self.layer_of_scope[scope[first]]
+        order = np.lexsort((offset, layer))
+        slots = self._named(rows[first][order])
+        slots.insert(0, "inside", [self.places[s].inside for s in scope[first][order]])
+        slots.insert(0, "layer", layer[order])
+        slots["occurrence"] = slots.groupby(["layer", "inside", "canonical", "op_kind"], sort=False).cumcount()
+        slots["launches"] = launches[order]
+        slots["ns"] = slot_ns[order].sum(axis=1)
+        return slots, slot_ns[order]
+
+    def _by_occurrence(self, rows: Ints, step: Ints, scope: Ints) -> tuple[Ints, Ints]:
+        place_and_name = (scope * len(self.names) + self.name[rows]) * len(self.op_kinds) + self.op_kind[rows]
+        group, _ = pd.factorize(place_and_name)
+        groups = int(group.max()) + 1 if len(group) else 1
+        key = step * groups + group
+        order = np.lexsort((self.start[rows], key))
+        first = np.flatnonzero(np.r_[True, key[order][1:] != key[order][:-1]]) if len(rows) else np.empty(0, np.int64)
+        occurrence = np.empty(len(rows), dtype=np.int64)
+        occurrence[order] = np.arange(len(rows)) - np.repeat(first, np.diff(np.r_[first, len(rows)]))
+        codes, unique = pd.factorize(occurrence * groups + group)
+        return codes.astype(np.int64), np.asarray(unique)
+
+    def _layers(self, rows: Ints, step: Ints, slots: pd.DataFrame) -> pd.DataFrame:
+        layer = self.layer_of_scope[self.attribution.scope[rows]]
+        present = np.unique(layer)
+        local = np.full(len(self.keys), -1, dtype=np.int64)
+        local[present] = np.arange(len(present))
+        slots["layer"] = local[slots["layer"].to_numpy()]
+        group = step * max(len(present), 1) + local[layer]
+        busy, span = busy_and_span(self.start[rows], self.end[rows], group)
+        of_layer = np.arange(len(busy)) % max(len(present), 1)
+        texts: dict[int, Place] = {}
+        for scope in np.unique(self.attribution.scope[rows]):
+            texts.setdefault(int(local[self.layer_of_scope[scope]]), self.places[scope])
+        chosen = np.array([self._wanted(self.layer_pattern, texts[i].text) for i in range(len(present))], dtype=bool)
+        inside = np.array([self._wanted(self.scope_pattern, text) for text in slots["inside"]], dtype=bool)
+        slots["selected"] = chosen[slots["layer"].to_numpy()] & inside if len(slots) else np.empty(0, bool)
+        sums = slots.groupby("layer")[["launches", "ns"]].sum().reindex(range(len(present)), fill_value=0)
+        return pd.DataFrame(
+            {
+                "family": [self.keys[i].family for i in present],
+                "number": [self.keys[i].number for i in present],
+                "kind": [texts[i].kind for i in range(len(present))],
+                "scope": [texts[i].text for i in range(len(present))],
+                "selected": chosen,
+                "launches": sums["launches"].to_numpy(),
+                "kernel_ns": sums["ns"].to_numpy(),
+                "busy_ns": _summed(busy, of_layer, len(present)),
+                "span_ns": _summed(span, of_layer, len(present)),
+            }
+        )
+
+    @staticmethod
+    def _wanted(pattern: re.Pattern[str] | None, text: str) -> bool:
+        return pattern is None or pattern.search(text) is not None
+
+    def _outside(self, rows: Ints, step: Ints, steps: int) -> tuple[pd.DataFrame, Ints]:
+        table, codes = self._by_place(rows)
+        weights = self.end[rows] - self.start[rows]
+        ns = np.bincount(codes * steps + step, weights=weights, minlength=len(table) * steps).astype(np.int64)
+        return table, ns.reshape(len(table), steps)
+
+    # -- the rest -----------------------------------------------------------------------------------------------------
+
+    def ledger_and_beyond(self) -> tuple[Ledger, pd.DataFrame]:
+        in_step = self.steps.step >= 0
+        scope, placed = self.attribution.scope, self.attribution.method > 0
+        by_graph = self.attribution.joined.by_graph
+        warm_up = self.in_layer & ~in_step
+        in_layers = self.in_layer & in_step
+        in_ranges = ~in_layers & placed & (scope != 0)
+        rest = ~in_layers & ~in_ranges
+        # A graph op that a method placed under no range is known to be outside layers; one that none placed is not.
+        masks = {
+            "in_layers": in_layers,
+            "in_ranges": in_ranges,
+            "in_graph_outside_layers": rest & by_graph & placed,
+            "outside_graphs": rest & ~by_graph & placed,
+            "unattributed": rest & ~placed,
+        }
+        duration = self.end - self.start
+        ns = {name: int(duration[mask].sum()) for name, mask in masks.items()}
+        ns |= {"ops": int(duration.sum()), "warm_up": int(duration[warm_up].sum())}
+        counts = {name: int(mask.sum()) for name, mask in masks.items()}
+        ledger = Ledger(
+            ops=len(duration), **counts, warm_up=int(warm_up.sum()), set_aside=len(self.trace.set_aside), ns=ns
+        )
+        beyond, _ = self._by_place(np.flatnonzero(~in_step), warm_up=True)
+        return ledger, beyond
+
+    def _by_place(self, rows: Ints, *, warm_up: bool = False) -> tuple[pd.DataFrame, Ints]:
+        """Ops outside layers, grouped by where they are and by name, in order of first appearance."""
+        scope, method = self.attribution.scope[rows].astype(np.int64), self.attribution.method[rows]
+        by_graph = self.attribution.joined.by_graph[rows]
+        where = np.where(scope != 0, scope + 3, np.where(method == 0, 0, np.where(by_graph, 1, 2)))
+        if warm_up:
+            where = np.where(self.in_layer[rows], 3, where)
+        key = (where * len(self.names) + self.name[rows]) * len(self.op_kinds) + self.op_kind[rows]
+        codes, unique = pd.factorize(key)
+        first = _first_of(codes, len(unique))
+        fixed = [UNATTRIBUTED, IN_GRAPH, EAGER, WARM_UP]
+        table = self._named(rows[first])
+        labels = [fixed[w] if w < len(fixed) else self.places[w - 3].text for w in where[first]]
+        table.insert(0, "where", pd.Series(labels, dtype=object))
+        table["launches"] = np.bincount(codes, minlength=len(unique))
+        weights = self.end[rows] - self.start[rows]
+        table["ns"] = np.bincount(codes, weights=weights, minlength=len(unique)).astype(np.int64)
+        return table, codes.astype(np.int64)
+
+    def _named(self, rows: Ints) -> pd.DataFrame:
+        names = [self.names[c] for c in self.name[rows]]
+        return pd.DataFrame(
+            {
+                "name": pd.Series(names, dtype=object),
+                "canonical": pd.Series([self.canonical[n] for n in names], dtype=object),
+                "op_kind": pd.Series([self.op_kinds[k] for k in self.op_kind[rows]], dtype=object),
+            }
+        )
+
+
+def _first_of(codes: npt.NDArray[np.int64], count: int) -> Ints:
+    """The position at which each code occurs first."""
+    first = np.empty(count, dtype=np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    return first
+
+
+def _summed(values: Ints, group: Ints, count: int) -> Ints:
+    return np.bincount(group, weights=values, minlength=count).astype(np.int64)[:count]

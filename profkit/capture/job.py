@@ -1,0 +1,91 @@
+"""The messages between `profkit capture` and its worker processes: a job file in, a result file out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from profkit.capture.plan import Plan
+from profkit.workload import ShapeValue
+
+#: An untraced process times at least this many replays: the quartiles of 20 are coarse and a replay costs under 1 ms.
+MIN_UNTRACED_REPLAYS = 50
+
+
+@dataclass(frozen=True)
+class Job:
+    """One worker process's task.
+
+    Args:
+        recorder: ``nsys`` (ranges and a profiler window), ``torch`` (torch.profiler), ``untraced`` (CUDA events) or
+            ``dispatch`` (counts on the CPU).
+        nvtx: which API pushes ranges under nsys: ``nvtx`` (the package) or ``torch.cuda.nvtx``; "" elsewhere.
+        result: where the worker writes its result, complete or not at all.
+        trace: where the ``torch`` and ``dispatch`` recorders write their trace; "" for the others.
+        spec, variant, shapes, replays, warmup, seed, run_bodies: see `profkit.capture.plan.Plan`.
+    """
+
+    recorder: str
+    nvtx: str
+    result: str
+    trace: str
+    spec: str
+    variant: str
+    shapes: Mapping[str, ShapeValue]
+    replays: int
+    warmup: int
+    seed: int
+    run_bodies: bool
+
+    @property
+    def pid_file(self) -> Path:
+        """Where the worker writes its process id first, so that it can be ended whoever started it."""
+        return Path(self.result + ".pid")
+
+
+def make_job(plan: Plan, recorder: str, directory: Path, *, nvtx: str = "", trace: str = "") -> Job:
+    """The job of `plan` for one worker; its files lie in `directory`."""
+    replays = max(plan.replays, MIN_UNTRACED_REPLAYS) if recorder == "untraced" else plan.replays
+    return Job(
+        recorder=recorder,
+        nvtx=nvtx,
+        result=str(directory / f"{recorder}.result.json"),
+        trace=str(directory / trace) if trace else "",
+        spec=plan.spec,
+        variant=plan.variant,
+        shapes=plan.shapes,
+        replays=replays,
+        warmup=plan.warmup,
+        seed=plan.seed,
+        run_bodies=plan.run_bodies,
+    )
+
+
+def write_job(job: Job, path: Path) -> None:
+    """Write `job` for a worker to read."""
+    path.write_text(json.dumps(asdict(job)), encoding="utf-8")
+
+
+def read_job(path: Path) -> Job:
+    """The job in `path`, as `write_job` left it."""
+    return Job(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def write_result(job: Job, result: Mapping[str, Any]) -> None:
+    """Write a worker's result; a reader sees all of it or no file."""
+    final = Path(job.result)
+    partial = final.with_suffix(".part")
+    partial.write_text(json.dumps(result, allow_nan=False), encoding="utf-8")
+    partial.replace(final)
+
+
+def read_result(job: Job) -> dict[str, Any] | None:
+    """A worker's result, None where it left none."""
+    path = Path(job.result)
+    if not path.exists():
+        return None
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result

@@ -1,0 +1,135 @@
+"""What a capture will run: the user's options, checked against the workload, and the profiler that was chosen."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from profkit.errors import ProfkitError
+from profkit.workload import Shape, ShapeValue, Workload
+
+PROFILERS = ("auto", "nsys", "torch", "dispatch")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for.
+
+    Args:
+        workload: a shipped name or ``path/file.py:name``.
+        variant: None takes the workload's first.
+        shapes: ``name=value`` texts.
+        profiler: one of `PROFILERS`.
+        replays: recorded replays of the graph.
+        warmup: runs before the graph is captured, outside the recorded window.
+        seed: seeds every random input.
+        run_bodies: the dispatch profiler executes kernel bodies (in Triton's interpreter) instead of skipping them.
+    """
+
+    workload: str
+    variant: str | None = None
+    shapes: Sequence[str] = ()
+    profiler: str = "auto"
+    replays: int = 20
+    warmup: int = 3
+    seed: int = 0
+    run_bodies: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`Options` made complete: every shape has its value and the profiler is one that can run.
+
+    Args:
+        spec: the workload as the user gave it.
+        name: the workload as run.json records it, without directories.
+        source: ``shipped`` or ``file``.
+        variant, shapes, replays, warmup, seed, run_bodies: as they will run.
+        profiler: ``nsys``, ``torch`` or ``dispatch``.
+        why: why that profiler, one clause for the user.
+    """
+
+    spec: str
+    name: str
+    source: str
+    variant: str
+    shapes: Mapping[str, ShapeValue]
+    profiler: str
+    why: str
+    replays: int
+    warmup: int
+    seed: int
+    run_bodies: bool
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A sentence that names what exists, the closest name first; for the end of an error message."""
+    names = list(known)
+    close = difflib.get_close_matches(given, names, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"{hint} Known: {', '.join(names)}."
+
+
+def resolve_variant(workload: Workload, variant: str | None) -> str:
+    """The variant to run; the workload's first where none is given.
+
+    Raises:
+        ProfkitError: the workload has no such variant.
+    """
+    if variant is None:
+        return next(iter(workload.variants))
+    if variant not in workload.variants:
+        raise ProfkitError(
+            f"{workload.name} has no variant {variant!r}.{did_you_mean(variant, workload.variants)} "
+            "Choose one with --variant."
+        )
+    return variant
+
+
+def resolve_shapes(workload: Workload, given: Sequence[str]) -> dict[str, ShapeValue]:
+    """Every shape of `workload`, with the user's ``name=value`` texts filled in.
+
+    Raises:
+        ProfkitError: not ``name=value``, an unknown name, a value of the wrong type or outside the shape's choices.
+    """
+    shapes = {name: shape.default for name, shape in workload.shapes.items()}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ProfkitError(f"--shape {text!r} is not name=value, e.g. --shape rows=56.")
+        if name not in workload.shapes:
+            raise ProfkitError(f"{workload.name} has no shape {name!r}.{did_you_mean(name, workload.shapes)}")
+        shapes[name] = _parse(name, workload.shapes[name], value)
+    return shapes
+
+
+def _parse(name: str, shape: Shape, text: str) -> ShapeValue:
+    value: ShapeValue = text
+    if isinstance(shape.default, int):
+        try:
+            value = int(text)
+        except ValueError:
+            raise ProfkitError(f"--shape {name}={text}: expected an integer ({shape.help}).") from None
+    if shape.choices and value not in shape.choices:
+        known = ", ".join(str(choice) for choice in shape.choices)
+        raise ProfkitError(f"--shape {name}={text}: not one of {known} ({shape.help}).")
+    return value
+
+
+def check_options(options: Options) -> None:
+    """Refuse options that need no workload to be seen wrong.
+
+    Raises:
+        ProfkitError: an unknown profiler, a count out of range, or ``--run-bodies`` with another profiler.
+    """
+    if options.profiler not in PROFILERS:
+        raise ProfkitError(f"No profiler {options.profiler!r}.{did_you_mean(options.profiler, PROFILERS)}")
+    if options.replays < 1:
+        raise ProfkitError(f"--replays {options.replays}: at least one replay must be recorded.")
+    if options.warmup < 1:
+        raise ProfkitError(f"--warmup {options.warmup}: at least one run is needed, so that kernels compile before it.")
+    if options.run_bodies and options.profiler not in ("auto", "dispatch"):
+        raise ProfkitError(
+            f"--run-bodies belongs to the dispatch profiler; {options.profiler} always runs kernels. Leave it out."
+        )

@@ -1,0 +1,183 @@
+"""Child processes that never outlive the capture: each in a session of its own, all of it ended on every way out."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from profkit.errors import ProfkitError
+
+#: How long a child may take to end itself after SIGTERM before SIGKILL; nsys needs a moment to close its agent.
+GRACE_S = 3.0
+_POLL_S = 0.05
+#: How much of a failed child's log an error message may carry.
+_TAIL_BYTES = 20_000
+
+
+def run(argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None, pid_file: Path | None = None) -> int:
+    """Run `argv` to its end, with its output in `log`; on an exception (an interrupt) end everything it started.
+
+    Args:
+        argv: the command; run in the current directory, in a new session.
+        log: takes stdout and stderr.
+        env: the child's environment; the parent's where None.
+        pid_file: a file in which a descendant writes its process id; that process is waited for and ended too, even
+            where it has left the session.
+
+    Returns:
+        The exit status; negative for a signal.
+
+    Raises:
+        ProfkitError: the program cannot be started.
+    """
+    with log.open("ab") as output:
+        try:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=None if env is None else dict(env),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ProfkitError(f"Cannot start {Path(argv[0]).name}: {error.strerror}.") from None
+        try:
+            status = child.wait()
+            while (pid := read_pid(pid_file)) is not None and _alive(pid):
+                time.sleep(_POLL_S)
+            return status
+        finally:
+            end_session(child, pid_file)
+
+
+def end_session(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> None:
+    """End `child` and everything it started: SIGTERM, and SIGKILL after `GRACE_S`.
+
+    A profiler starts the program in a session of its own, so the sessions of all descendants are followed, and that
+    of the process which `pid_file` names.
+    """
+    deadline = time.monotonic() + GRACE_S
+    sessions = {child.pid}
+    with ignored_signals():
+        while alive := _survivors(child.pid, read_pid(pid_file), sessions):
+            for pid in alive:
+                send(pid, signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL)
+            # Reaps the child itself; the others are reaped by init.
+            child.poll()
+            time.sleep(_POLL_S)
+        child.poll()
+
+
+def _survivors(root: int, named: int | None, sessions: set[int]) -> set[int]:
+    """The living processes below `root`, of `sessions` and of `named`; their sessions are added to `sessions`."""
+    processes = living_processes()
+    below = {root, named}
+    while more := {pid for pid, (parent, _) in processes.items() if parent in below} - below:
+        below |= more
+    own = os.getsid(0)
+    sessions |= {session for pid, (_, session) in processes.items() if pid in below and session != own}
+    return {pid for pid, (_, session) in processes.items() if pid in below or session in sessions}
+
+
+def living_processes() -> dict[int, tuple[int, int]]:
+    """Process id to (parent, session) of every process that is not a zombie, from /proc."""
+    found: dict[int, tuple[int, int]] = {}
+    for entry in Path("/proc").iterdir():
+        stat = _stat(int(entry.name)) if entry.name.isdigit() else None
+        if stat is not None and stat[0] != "Z":
+            found[int(entry.name)] = (int(stat[1]), int(stat[3]))
+    return found
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat after the command's name: state, ppid, pgrp, session; None where it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text[text.rindex(")") + 2 :].split()
+
+
+def _alive(pid: int) -> bool:
+    stat = _stat(pid)
+    return stat is not None and stat[0] != "Z"
+
+
+def read_pid(pid_file: Path | None) -> int | None:
+    """The process id in a file, None where there is none yet."""
+    if pid_file is None or not pid_file.exists():
+        return None
+    text = pid_file.read_text(encoding="utf-8")
+    return int(text) if text else None
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal; nothing where the process is gone."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def send_group(pid: int, number: int) -> None:
+    """Send a signal to the process group that `pid` leads, to `pid` alone where it leads none."""
+    try:
+        leads = os.getpgid(pid) == pid
+    except ProcessLookupError:
+        return
+    send(-pid if leads else pid, number)
+
+
+@contextmanager
+def ignored_signals() -> Iterator[None]:
+    """A block that a second Ctrl-C does not cut short."""
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """A block in which SIGTERM and SIGHUP unwind like Ctrl-C does, so that what was begun is removed."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    previous = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def describe_status(status: int) -> str:
+    """An exit status in words: ``exit status 1`` or ``SIGKILL``."""
+    if status < 0:
+        return signal.Signals(-status).name
+    return f"exit status {status}"
+
+
+def tail(log: Path, lines: int = 3) -> str:
+    """The last non-empty lines of a log, for an error message; absolute directories are cut from paths."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        text = file.read().decode("utf-8", errors="replace")
+    kept = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
+    return " | ".join(without_directories(line) for line in kept)
+
+
+def without_directories(text: str) -> str:
+    """`text` with every absolute path cut to its last part."""
+    return re.sub(r"(?<![\w.])/(?:[^\s/'\":,]+/)+", "", text)

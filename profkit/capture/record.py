@@ -1,0 +1,202 @@
+"""run.json of a capture, put together from what the workers and the profiler said."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from profkit._version import __version__
+from profkit.capture import digests, nsys
+from profkit.capture.plan import Plan
+
+
+def workload_record(
+    plan: Plan,
+    found: nsys.Nsys | None,
+    traced: Mapping[str, Any],
+    untraced: Mapping[str, Any] | None,
+    *,
+    trace: str,
+    files: Sequence[str],
+) -> dict[str, Any]:
+    """run.json for a captured workload.
+
+    Args:
+        plan: what ran.
+        found: the nsys that recorded, None for other profilers.
+        traced: the profiled worker's result.
+        untraced: the untraced worker's result, None for dispatch.
+        trace: the trace's file name.
+        files: names of all files beside run.json.
+    """
+    outputs = traced["digests"]
+    equal = None if untraced is None or outputs is None else untraced["digests"] == outputs
+    return {
+        **_common(trace, files),
+        "workload": {
+            "name": plan.name,
+            "variant": plan.variant,
+            "shapes": dict(plan.shapes),
+            "layers": traced["layers"],
+            "source": plan.source,
+        },
+        "command": None,
+        "exit_code": None,
+        "profiler": _profiler(plan, found, traced),
+        "timed": plan.profiler != "dispatch",
+        "device": traced["device"],
+        "versions": {"driver": driver_version() if plan.profiler != "dispatch" else None, **traced["versions"]},
+        "seed": plan.seed,
+        "warmup": plan.warmup if plan.profiler != "dispatch" else 0,
+        "replays": plan.replays,
+        "compiles": traced["compiles"],
+        "digests": None
+        if outputs is None
+        else {
+            "inputs": "digest",
+            "algorithm": digests.ALGORITHM,
+            "outputs": outputs,
+            "notes": traced["notes"],
+        },
+        "untraced": None if untraced is None else untraced["untraced"],
+        "untraced_digests_equal": equal,
+        "warnings": _warnings(traced, equal),
+    }
+
+
+def command_record(
+    found: nsys.Nsys, program: str, argument_count: int, exit_code: int, *, files: Sequence[str], flags: Sequence[str]
+) -> dict[str, Any]:
+    """run.json for ``capture -- CMD``: what is known of a program that profkit did not build.
+
+    Args:
+        found: the nsys that recorded.
+        program: the program's name, without its directory.
+        argument_count: how many arguments it had; their text may hold secrets and is not kept.
+        exit_code: the program's.
+        files: names of all files beside run.json.
+        flags: nsys's tracing flags.
+    """
+    warnings = []
+    if exit_code != 0:
+        warnings.append({"code": "command-failed", "message": f"The command ended with exit status {exit_code}."})
+    return {
+        **_common(nsys.TRACE_FILE, files),
+        "workload": None,
+        "command": {"program": program, "arguments": argument_count},
+        "exit_code": exit_code,
+        "profiler": {
+            "name": "nsys",
+            "version": found.version,
+            "graph_trace": "node",
+            "ranges": None,
+            "arguments": list(flags),
+        },
+        "timed": True,
+        "device": None,
+        "versions": {"driver": driver_version(), "cuda": None, "torch": None, "triton": None, "python": None},
+        "seed": None,
+        "warmup": None,
+        "replays": None,
+        "compiles": None,
+        "digests": None,
+        "untraced": None,
+        "untraced_digests_equal": None,
+        "warnings": warnings,
+    }
+
+
+def _common(trace: str, files: Sequence[str]) -> dict[str, Any]:
+    return {
+        "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "profkit": __version__,
+        "commit": source_commit(),
+        "trace": trace,
+        "files": list(files),
+    }
+
+
+def _profiler(plan: Plan, found: nsys.Nsys | None, traced: Mapping[str, Any]) -> dict[str, Any]:
+    versions = {
+        "nsys": found.version if found is not None else None,
+        "torch": traced["versions"]["torch"],
+        "dispatch": __version__,
+    }
+    arguments = {"nsys": nsys.recorded_arguments(), "dispatch": ["--run-bodies"] if plan.run_bodies else []}
+    return {
+        "name": plan.profiler,
+        "version": versions[plan.profiler],
+        "graph_trace": None if plan.profiler == "dispatch" else "node",
+        "ranges": traced["ranges"],
+        "arguments": arguments.get(plan.profiler, []),
+    }
+
+
+def _warnings(traced: Mapping[str, Any], digests_equal: bool | None) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+    inside = traced["compiles"]["inside"]
+    if inside:
+        names = ", ".join(sorted({entry["name"] for entry in inside}))
+        found.append(
+            {
+                "code": "compiled-inside-window",
+                "message": f"{len(inside)} compilations ran inside the recorded window ({names}); its host times are "
+                "not those of a warm step. Raise --warmup.",
+            }
+        )
+    if not traced["compiles_watched"]:
+        found.append(
+            {
+                "code": "compiles-not-watched",
+                "message": "This triton has no compilation listener (3.4 and later do): compilations inside the "
+                "window would not be seen.",
+            }
+        )
+    if digests_equal is False:
+        found.append(
+            {
+                "code": "digests-not-repeatable",
+                "message": "The untraced process computed other output bits than the traced one; digests of this "
+                "workload say nothing about whether work was kept.",
+            }
+        )
+    return found
+
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, None where there is no driver or nothing tells."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = done.stdout.split()
+    return lines[0] if done.returncode == 0 and lines else None
+
+
+def source_commit() -> str | None:
+    """The commit of the repository that profkit runs from, ``-dirty`` where it has changes; None outside one."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        head = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        status = subprocess.run(
+            ["git", "-C", root, "--no-optional-locks", "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return None
+    if head.returncode != 0 or status.returncode != 0:
+        return None
+    return head.stdout.strip() + ("-dirty" if status.stdout.strip() else "")

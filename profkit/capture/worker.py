@@ -1,0 +1,84 @@
+"""The child process of a capture: ``python -m profkit.capture.worker JOB``.
+
+Builds the workload, records it as the job says and writes one result file. Its standard output belongs to the
+workload and is never read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from profkit.capture.job import Job, read_job, write_result
+from profkit.errors import ProfkitError
+from profkit.workload import BuildContext, Step
+
+
+def build(job: Job, device: str) -> Step:
+    """The job's step on `device`.
+
+    Raises:
+        ProfkitError: the workload cannot be loaded, or its step names its outputs or layers wrongly.
+    """
+    from profkit import kernels
+
+    workload = kernels.load(job.spec)
+    step = workload.build(BuildContext(variant=job.variant, shapes=job.shapes, device=device, seed=job.seed))
+    numbers = [layer.number for layer in step.layers]
+    if not numbers or len(set(numbers)) != len(numbers):
+        raise ProfkitError(f"{workload.name}: a step needs layers with distinct numbers, found {numbers}.")
+    return step
+
+
+def run(job: Job) -> dict[str, Any]:
+    """Do the job; see the recorders for what its result holds."""
+    if job.recorder == "dispatch":
+        from profkit.capture.dispatch import record
+
+        return record(job, build(job, "cpu"))
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ProfkitError(
+            f"torch {torch.__version__} finds no CUDA device here. Use --profiler dispatch to count launches "
+            "without a GPU; `profkit doctor` says what is missing."
+        )
+    from profkit.capture.graph import record_traced, time_untraced
+
+    recorder = time_untraced if job.recorder == "untraced" else record_traced
+    with torch.no_grad():
+        return recorder(job, lambda: build(job, "cuda"))
+
+
+def _report_crash(job: Job) -> None:
+    """Make an exception that nothing handles leave its one line in the result file, beside its traceback in the log."""
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        traceback.print_exception(kind, error, trace)
+        text = str(error).strip()
+        first_line = text.splitlines()[0] if text else ""
+        write_result(job, {"crash": f"{kind.__name__}: {first_line}"})
+
+    sys.excepthook = hook
+
+
+def main(path: str) -> int:
+    """Run the job in file `path`; 0 when its result is written, 2 for an error that the user can mend."""
+    job = read_job(Path(path))
+    job.pid_file.write_text(str(os.getpid()), encoding="utf-8")
+    _report_crash(job)
+    try:
+        result = run(job)
+    except ProfkitError as error:
+        write_result(job, {"error": str(error)})
+        return 2
+    write_result(job, result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

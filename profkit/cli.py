@@ -1,0 +1,174 @@
+"""The command line: one short function a command; each imports its command module when it runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from profkit._version import __version__
+from profkit.errors import ProfkitError
+
+app = typer.Typer(
+    name="profkit",
+    help="Per-layer launch accounting for CUDA-graph and HIP-graph replays, and a diff that judges a kernel fusion.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@dataclass(frozen=True)
+class Trailing:
+    """The words after ``--``, None where there is none: a command to run, which no option parser may read."""
+
+    command: Sequence[str] | None
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"profkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def capture(
+    context: typer.Context,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The run directory to make.")],
+    workload: Annotated[str | None, typer.Argument(help="A shipped name, or path/file.py:name.")] = None,
+    variant: Annotated[str | None, typer.Option(help="Which variant; the workload's first if not given.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="name=value; once for each.")] = None,
+    profiler: Annotated[str, typer.Option(help="auto, nsys, torch or dispatch.")] = "auto",
+    replays: Annotated[int, typer.Option(help="Recorded replays of the graph.")] = 20,
+    warmup: Annotated[int, typer.Option(help="Runs before the graph is captured.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seeds the random inputs.")] = 0,
+    run_bodies: Annotated[bool, typer.Option("--run-bodies", help="dispatch: run kernel bodies on the CPU.")] = False,
+    nsys_args: Annotated[str, typer.Option(help="More flags for nsys profile, with -- CMD.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing run directory.")] = False,
+) -> None:
+    """Record a workload, or any command given after --, into a run directory."""
+    from profkit.capture.plan import Options
+    from profkit.commands.capture import capture_command, capture_workload
+
+    trailing: Trailing = context.obj
+    if trailing.command is not None:
+        if workload is not None:
+            raise ProfkitError(f"Give either a workload ({workload}) or a command after --, not both.")
+        summary, exit_code = capture_command(trailing.command, nsys_args, output, force=force)
+        typer.echo(summary, err=True)
+        raise typer.Exit(exit_code)
+    if workload is None:
+        raise ProfkitError("Give a workload (`profkit kernels` lists them), or a command after --.")
+    if nsys_args:
+        raise ProfkitError("--nsys-args belongs to `profkit capture -- CMD`; a workload's flags are fixed.")
+    options = Options(
+        workload=workload,
+        variant=variant,
+        shapes=tuple(shape or ()),
+        profiler=profiler,
+        replays=replays,
+        warmup=warmup,
+        seed=seed,
+        run_bodies=run_bodies,
+    )
+    typer.echo(capture_workload(options, output, force=force))
+
+
+@app.command()
+def doctor(output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text") -> None:
+    """Say which profilers can be used here, and how to mend the others."""
+    from profkit.commands.doctor import doctor as run
+
+    text, exit_code = run(output_format)
+    typer.echo(text)
+    raise typer.Exit(int(exit_code))
+
+
+@app.command()
+def kernels(output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text") -> None:
+    """List the shipped workloads, their variants and shapes."""
+    from profkit.commands.kernels import kernels as run
+
+    typer.echo(run(output_format))
+
+
+_Layers = Annotated[str | None, typer.Option(help="Regular expression: layers whose scope matches.")]
+_Scope = Annotated[str | None, typer.Option(help="Regular expression: only this part of each layer, e.g. ^combine.")]
+_Steps = Annotated[str | None, typer.Option(help="Regular expression: ranges that are steps; found if not given.")]
+_Graph = Annotated[str | None, typer.Option(help="The kind of step to report, by its id; the longest if not given.")]
+_Format = Annotated[str, typer.Option("--format", help="text, json, csv or md.")]
+
+
+@app.command()
+def layers(
+    runs: Annotated[list[str], typer.Argument(help="Run directories, trace files, or globs of per-rank files.")],
+    layers: _Layers = None,
+    scope: _Scope = None,
+    steps: _Steps = None,
+    graph: _Graph = None,
+    output_format: _Format = "text",
+) -> None:
+    """Count launches and time per layer."""
+    from profkit.accounting import Selection
+    from profkit.commands.layers import layers as run
+
+    run(runs, Selection(layers, scope, steps, graph), output_format)
+
+
+@app.command()
+def diff(
+    runs: Annotated[list[str], typer.Argument(help="Two runs, before and after; or a directory with two arms.")],
+    layers: _Layers = None,
+    scope: _Scope = None,
+    steps: _Steps = None,
+    graph: _Graph = None,
+    expect_removed: Annotated[
+        int | None, typer.Option(help="Fail unless so many launches are gone from every selected layer.")
+    ] = None,
+    output_format: _Format = "text",
+) -> None:
+    """Compare two runs: which launches are gone, what else moved, is the work still done."""
+    from profkit.accounting import Selection
+    from profkit.commands.diff import diff as run
+    from profkit.comparison.model import Gates
+
+    gates = Gates(expect_removed=expect_removed)
+    raise typer.Exit(int(run(runs, Selection(layers, scope, steps, graph), gates, output_format)))
+
+
+def split_command(arguments: Sequence[str]) -> tuple[list[str], Trailing]:
+    """Set apart what follows the first ``--``: it belongs to another program."""
+    if "--" not in arguments:
+        return list(arguments), Trailing(None)
+    at = arguments.index("--")
+    return list(arguments[:at]), Trailing(list(arguments[at + 1 :]))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; the one place where a `ProfkitError` is printed."""
+    own, trailing = split_command(sys.argv[1:] if arguments is None else arguments)
+    if trailing.command is not None and own[:1] != ["capture"]:
+        own, trailing = [*own, *trailing.command], Trailing(None)
+    try:
+        app(args=own, obj=trailing, prog_name="profkit")
+    except ProfkitError as error:
+        typer.echo(f"profkit: error: {error}", err=True)
+        raise SystemExit(int(error.exit_code)) from None
+
+
+if __name__ == "__main__":
+    main()

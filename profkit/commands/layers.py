@@ -1,0 +1,51 @@
+"""`profkit layers`: per-layer launch accounting of one or more runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from profkit import runs
+from profkit.accounting import Census, Selection
+from profkit.commands.output import FORMATS, require_format, write
+from profkit.comparison.comparable import no_layers_advice
+from profkit.comparison.model import Input
+from profkit.errors import CannotTellError
+from profkit.reporters import layers_data
+
+
+def layers(specs: Sequence[str], selection: Selection, output_format: str) -> None:
+    """Print the report of every run that `specs` name.
+
+    Raises:
+        ProfkitError: bad input.
+        CannotTellError: a run has no layers to report; what it does have is printed first.
+    """
+    require_format(output_format, FORMATS)
+    found = [run for spec in specs for run in runs.find(spec)]
+    counted = [(run, runs.census_of(run, selection)) for run in found]
+    data = layers_data.report(counted)
+    if output_format == "text":
+        from profkit.reporters import terminal
+
+        terminal.print_layers(data, terminal.console())
+    elif output_format == "json":
+        write(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    elif output_format == "csv":
+        from profkit.reporters import csv_text
+
+        write(csv_text.layers(data))
+    else:
+        from profkit.reporters import markdown
+
+        write(markdown.layers(data))
+    for run, census in counted:
+        _require_layers(run, census)
+
+
+def _require_layers(run: runs.RunFile, census: Census) -> None:
+    if census.refusal is not None:
+        raise CannotTellError(census.refusal.code, f"{run.label}: {census.refusal.message}")
+    if not census.kinds or not census.chosen.selected_layers:
+        advice = no_layers_advice(Input(run.label, census, run.record))
+        raise CannotTellError("no-layers", f"{run.label}: no layers can be told: {advice}")

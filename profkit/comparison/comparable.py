@@ -1,0 +1,111 @@
+"""Can the two inputs be compared at all? If not: a code, and the next thing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from profkit.comparison.model import Input, Reason
+
+
+def obstacles(before: Input, after: Input) -> list[Reason]:
+    """Every reason against a comparison, the most fundamental first; empty where there is none."""
+    found: list[Reason] = []
+    for side, entry in (("before", before), ("after", after)):
+        census = entry.census
+        if census.refusal is not None:
+            found.append(Reason(census.refusal.code, f"{entry.label} ({side}): {census.refusal.message}"))
+        elif not census.kinds or not census.chosen.selected_layers:
+            found.append(Reason("no-layers", f"{entry.label} ({side}): {no_layers_advice(entry)}"))
+    if found:
+        return found
+    names = [_device_names(e) for e in (before, after)]
+    if names[0] and names[1] and names[0] != names[1]:
+        listed = " and ".join(", ".join(sorted(n)) for n in names)
+        found.append(Reason("other-device", f"The runs are from different devices: {listed}. Record both on one kind."))
+    if before.census.info.timed != after.census.info.timed:
+        message = "One side counts dispatches on a CPU and the other launches on a GPU. Capture both the same way."
+        found.append(Reason("other-profiler", message))
+    found += _other_workload(before.record, after.record)
+    counts = [e.census.chosen.selected_layers for e in (before, after)]
+    if counts[0] != counts[1]:
+        message = (
+            f"{before.label} has {counts[0]} selected layers and {after.label} has {counts[1]}, so layers cannot be "
+            "paired. Select the same layers with --layers, or record both runs of the same model."
+        )
+        found.append(Reason("other-layer-count", message))
+    return found
+
+
+def no_layers_advice(entry: Input) -> str:
+    """What to do about a trace in which no op has a layer."""
+    census = entry.census
+    codes = {d.code for d in census.diagnostics}
+    if "capture-without-ranges" in codes:
+        return (
+            "the graph was captured before the recording began, so no range names its layers. Record from before the "
+            "capture (profkit capture does), or with nsys 2026's --cuda-graph-trace=node:nvtx-precapture."
+        )
+    if not len(census.info.processes) or census.ledger.ops == 0:
+        return "the trace holds no ops."
+    return (
+        "no range names a layer (layers.N). Push NVTX ranges named layers.N… around each layer while the graph is "
+        "captured, and record with profkit capture -- CMD."
+    )
+
+
+def _device_names(entry: Input) -> frozenset[str]:
+    used = entry.census.info.devices
+    if used:
+        return frozenset(used.values())
+    name = (entry.record or {}).get("device", {}).get("name")
+    return frozenset([name]) if name else frozenset()
+
+
+def _other_workload(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Iterator[Reason]:
+    first, second = (before or {}).get("workload"), (after or {}).get("workload")
+    if not first or not second:
+        return
+    if first.get("name") != second.get("name"):
+        message = f"The runs are of different workloads: {first.get('name')} and {second.get('name')}."
+        yield Reason("other-workload", message)
+        return
+    shapes = [w.get("shapes") or {} for w in (first, second)]
+    changed = [k for k in {**shapes[0], **shapes[1]} if shapes[0].get(k) != shapes[1].get(k)]
+    if changed:
+        listed = ", ".join(f"{k} {shapes[0].get(k)} → {shapes[1].get(k)}" for k in sorted(changed))
+        yield Reason("other-shapes", f"The runs have different shapes: {listed}. Capture both with the same --shape.")
+
+
+#: Settings of a run that are named where they differ, by their place in run.json.
+_SETTINGS = (
+    ("profiler", "name"),
+    ("profiler", "version"),
+    ("versions", "driver"),
+    ("versions", "cuda"),
+    ("versions", "torch"),
+    ("versions", "triton"),
+    ("seed",),
+    ("warmup",),
+    ("commit",),
+)
+
+
+def differing_settings(before: Input, after: Input) -> list[str]:
+    """Settings under which the two were recorded that are not the same, each as ``name a → b``."""
+    found: list[str] = []
+    if before.record is not None and after.record is not None:
+        for path in _SETTINGS:
+            values = [_at(r, path) for r in (before.record, after.record)]
+            if values[0] != values[1]:
+                found.append(f"{' '.join(path)} {values[0]} → {values[1]}")
+    elif before.census.info.profiler != after.census.info.profiler:
+        found.append(f"profiler {before.census.info.profiler} → {after.census.info.profiler}")
+    return found
+
+
+def _at(record: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    value: Any = record
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,68 @@
+"""Fusion: which launch stands in the place of the ones that are gone, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profkit.comparison.model import Finding, Fusion
+
+
+def find_fusions(
+    findings: Sequence[Finding], layers: int, steps: tuple[int, int], work_preserved: bool
+) -> list[Fusion]:
+    """One fusion for each stretch of removed launches, by what stands at its end.
+
+    In a stretch of removed and added launches, the added one took the place of the removed ones. Without an added one,
+    the launch behind the stretch absorbed them if it grew or was renamed, else the launch before it. If neither did,
+    the launch behind it is named only where the outputs prove that the work is still done.
+
+    Args:
+        findings: the selected layers' rows in order of the layer.
+        layers, steps: to bring sums to one layer and step.
+        work_preserved: the outputs are known to be equal.
+    """
+    fusions: list[Fusion] = []
+    position = 0
+    while position < len(findings):
+        if findings[position].status not in ("removed", "added"):
+            position += 1
+            continue
+        end = position
+        # A launch that moved out of the layers does not end a stretch: fused neighbours may surround it.
+        while end < len(findings) and findings[end].status in ("removed", "added", "moved"):
+            end += 1
+        removed = [f for f in findings[position:end] if f.status == "removed"]
+        added = [f for f in findings[position:end] if f.status == "added"]
+        if removed:
+            behind = findings[end] if end < len(findings) else None
+            ahead = findings[position - 1] if position else None
+            absorber, evidence = _absorber(added, behind, ahead, work_preserved)
+            if absorber is not None:
+                fusions.append(_fusion(removed, absorber, evidence, layers, steps))
+        position = end
+    return fusions
+
+
+def _absorber(
+    added: Sequence[Finding], behind: Finding | None, ahead: Finding | None, work_preserved: bool
+) -> tuple[Finding | None, str]:
+    if added:
+        return added[0], "new"
+    for neighbour in (behind, ahead):
+        if neighbour is not None and neighbour.status == "changed":
+            if neighbour.row.name_before is not None:
+                return neighbour, "renamed"
+            if neighbour.delta > 0:
+                return neighbour, "grew"
+    if work_preserved and behind is not None:
+        return behind, "adjacent"
+    return None, ""
+
+
+def _fusion(
+    removed: Sequence[Finding], absorber: Finding, evidence: str, layers: int, steps: tuple[int, int]
+) -> Fusion:
+    gone = sum(f.row.ns_before for f in removed) / (layers * steps[0])
+    before = absorber.row.ns_before / (layers * steps[0])
+    after = absorber.row.ns_after / (layers * steps[1])
+    return Fusion(tuple(removed), absorber, evidence, gone, after - before)

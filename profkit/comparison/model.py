@@ -1,0 +1,182 @@
+"""What a comparison finds: data only, for reporters and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pandas as pd
+
+from profkit.accounting import Census
+from profkit.comparison.rows import Row
+from profkit.comparison.statistics import Thresholds
+from profkit.errors import Exit
+
+Verdict = Literal["confirmed", "refuted", "changed", "neutral", "inconclusive"]
+Work = Literal["preserved", "consistent", "unknown", "lost"]
+Status = Literal["removed", "added", "changed", "moved", "unchanged"]
+
+EXIT_OF: Mapping[Verdict, Exit] = {
+    "confirmed": Exit.OK,
+    "refuted": Exit.REFUTED,
+    "changed": Exit.OK,
+    "neutral": Exit.OK,
+    "inconclusive": Exit.INCONCLUSIVE,
+}
+
+
+@dataclass(frozen=True)
+class Input:
+    """One side of a comparison.
+
+    Args:
+        label: how reports call it: the variant, or the file's name.
+        census: its trace, counted.
+        record: run.json of a run directory; None for a bare trace.
+        identity: names the trace's content, so that one input given twice is noticed.
+    """
+
+    label: str
+    census: Census
+    record: Mapping[str, Any] | None = None
+    identity: str | None = None
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Conditions that a flag sets; None where it was not given.
+
+    Args:
+        expect_removed: launches that must be gone from every selected layer, neither more nor fewer.
+    """
+
+    expect_removed: int | None = None
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A stable code and a sentence."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A row, judged. Times are nanoseconds per layer per step (per step outside layers); NaN where not timed.
+
+    Args:
+        status: what happened to it.
+        delta, low, high: difference of means and its interval.
+        p: on its own.
+    """
+
+    row: Row
+    status: Status
+    delta: float
+    low: float
+    high: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Launches that became part of another.
+
+    Args:
+        removed: the rows that are gone.
+        absorber: the row that stands in their place; None where none shows it.
+        evidence: ``new``, ``renamed``, ``grew``, or ``adjacent`` (the neighbour, no longer than before).
+        ns_removed: per layer per step.
+        ns_absorbed: likewise; the whole time of a new absorber.
+    """
+
+    removed: Sequence[Finding]
+    absorber: Finding | None
+    evidence: str
+    ns_removed: float
+    ns_absorbed: float
+
+
+@dataclass(frozen=True)
+class Net:
+    """The whole effect. Times in nanoseconds, NaN where not timed; steps include what lies outside layers."""
+
+    launches_per_layer: float
+    launches_per_step: float
+    ns_per_layer: float
+    ns_per_step: float
+    share_of_step: float
+    share_basis: str
+
+
+@dataclass(frozen=True)
+class Untraced:
+    """Step times without a profiler, microseconds, medians."""
+
+    before_us: float
+    after_us: float
+
+    @property
+    def delta_us(self) -> float:
+        """After minus before."""
+        return self.after_us - self.before_us
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of a diff. `findings` and what follows are empty where the two cannot be compared."""
+
+    before: Input
+    after: Input
+    verdict: Verdict
+    work: Work
+    reasons: Sequence[Reason]
+    timed: bool
+    selected_layers: tuple[int, int]
+    steps: tuple[int, int]
+    findings: Sequence[Finding] = ()
+    elsewhere: Sequence[Finding] = ()
+    outside: Sequence[Finding] = ()
+    fusions: Sequence[Fusion] = ()
+    net: Net | None = None
+    untraced: Untraced | None = None
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+    @property
+    def exit_code(self) -> Exit:
+        """The exit status of the command."""
+        return EXIT_OF[self.verdict]
+
+    def with_status(self, *statuses: Status) -> list[Finding]:
+        """The selected layers' findings that have one of `statuses`."""
+        return [f for f in self.findings if f.status in statuses]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a finding in the selected layers, launches and microseconds per layer per step.
+
+        Columns: where, name, kind, status, launches_before, launches_after, us_before, us_after, us_delta, ci_low,
+        ci_high.
+        """
+        n_before = max(self.selected_layers[0] * self.steps[0], 1)
+        n_after = max(self.selected_layers[1] * self.steps[1], 1)
+        nan = float("nan")
+        return pd.DataFrame(
+            [
+                {
+                    "where": f.row.where,
+                    "name": f.row.name,
+                    "kind": f.row.op_kind,
+                    "status": f.status,
+                    "launches_before": f.row.launches_before / n_before,
+                    "launches_after": f.row.launches_after / n_after,
+                    "us_before": f.row.ns_before / n_before / 1e3 if self.timed else nan,
+                    "us_after": f.row.ns_after / n_after / 1e3 if self.timed else nan,
+                    "us_delta": f.delta / 1e3,
+                    "ci_low": f.low / 1e3,
+                    "ci_high": f.high / 1e3,
+                }
+                for f in self.findings
+            ]
+        )

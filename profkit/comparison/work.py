@@ -1,0 +1,55 @@
+"""Is the work still done? Digests decide where there are some; otherwise only what the trace shows in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
+
+
+def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
+    """The answer of the two runs' output digests; None where a side has none or they are not of the same inputs."""
+    first, second = _digests(before), _digests(after)
+    if first is None or second is None:
+        return None
+    one, other = first["outputs"], second["outputs"]
+    if any((before.record or {}).get(k) != (after.record or {}).get(k) for k in ("seed",)):
+        return None
+    missing = sorted(set(one) ^ set(other))
+    if missing:
+        return "lost", Reason("outputs-missing", f"{len(missing)} outputs exist on one side only, e.g. {missing[0]}.")
+    different = [name for name in one if one[name] != other[name]]
+    if different:
+        message = f"{len(different)} of {len(one)} output digests differ, e.g. {different[0]}{_notes(first)}."
+        return "lost", Reason("digests-differ", message)
+    return "preserved", Reason("digests-equal", f"All {len(one)} output digests are equal, bit for bit{_notes(first)}.")
+
+
+def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work, Reason]:
+    """Without digests: consistent only if each launch that is gone is accounted for by what the trace shows.
+
+    Args:
+        gone: launches removed from the layers or moved out of them.
+    """
+    accounted = {id(f) for fusion in fusions if fusion.evidence in ("new", "renamed", "grew") for f in fusion.removed}
+    accounted |= {id(f) for f in gone if f.status == "moved"}
+    open_ = [f for f in gone if id(f) not in accounted]
+    if not open_:
+        message = "Each launch that is gone runs elsewhere, or another kernel grew or appeared in its place."
+        return "consistent", Reason("work-consistent", message)
+    message = (
+        f"No digests, and nothing shows who does the work of {len(open_)} removed launches, e.g. {open_[0].row.name}. "
+        "Capture both sides with profkit capture for output digests, or judge launches alone with --expect-removed."
+    )
+    return "unknown", Reason("work-unknown", message)
+
+
+def _digests(entry: Input) -> Mapping[str, Any] | None:
+    digests = (entry.record or {}).get("digests")
+    return digests if isinstance(digests, Mapping) and digests.get("outputs") else None
+
+
+def _notes(digests: Mapping[str, Any]) -> str:
+    said = (digests.get("notes") or {}).get("digest_inputs")
+    return f" (inputs: {said})" if isinstance(said, str) else ""

@@ -1,0 +1,104 @@
+"""Kernel names: one canonical name for pairing across runs and profilers, one short name for people.
+
+The recorded name is always kept. Pairing uses the canonical name, in which only spelling is removed: whitespace and
+`const`, the two spellings of anonymous namespaces, casts and suffixes of template integers, lambda signatures,
+parameter lists that template arguments determine, and counters that compilers append per run. Functors stay, so kernels
+that differ in their functor never share a canonical name, nor a display name within one report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
+_INTEGER_CAST = re.compile(r"\((?:bool|char|short|int|long|long long|unsigned(?: \w+){0,2}|signed char)\)(?=-?\d)")
+_INTEGER_SUFFIX = re.compile(r"(?<=\d)(?:ull|ul|ll|u|l)\b", re.IGNORECASE)
+#: nsys: ``[lambda(char *, long) (instance 2)]``; Kineto and rocprof: ``{lambda(char*, long)#2}``.
+_LAMBDA_NSYS = re.compile(r"\[lambda\(([^()]*)\) \(instance (\d+)\)\]")
+_LAMBDA_DEMANGLED = re.compile(r"\{lambda\(([^()]*)\)#(\d+)\}")
+_ROCM_SUFFIX = re.compile(r"(?: ?\[clone \.kd\]|\.kd)$")
+#: Inductor numbers its kernels per compilation: triton_poi_fused_add_16.
+_INDUCTOR_COUNTER = re.compile(r"^(triton_[a-z]+_fused_.*?\D)_?\d+$")
+#: Addresses and hashes that a code generator puts into names (CuTe DSL, CUTLASS Python): new in every process.
+_PER_RUN_HASH = re.compile(r"(?:_|@|at_)0x[0-9a-f]+|_(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{16,}(?=_|$)")
+_WORDS = re.compile(r"\b(?:const|void|volatile)\b")
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+#: Words that say nothing about which operation a PyTorch template kernel performs.
+_COMMON_WORDS = """
+at native anon lambda operator std array char int long bool float double unsigned short c10 detail half Half
+BFloat16 gpu_kernel_impl_nocast gpu_kernel_impl AUnaryFunctor BUnaryFunctor BinaryFunctor OpaqueType true
+false TrivialOffsetCalculator LoadWithoutCast StoreWithoutCast memory
+"""
+_COMMON = frozenset(_COMMON_WORDS.split())
+#: A display name lists at most this many functors; more do not fit one table cell.
+_MAX_FUNCTORS = 3
+
+
+def canonical(name: str) -> str:
+    """The name under which `name` is paired with the other run's; see the module's docstring."""
+    text = _ROCM_SUFFIX.sub("", name.strip())
+    text = _INDUCTOR_COUNTER.sub(r"\1", text)
+    text = _PER_RUN_HASH.sub("", text)
+    if "(" not in text and "<" not in text:
+        return text
+    text = _ANONYMOUS.sub("{anon}", text)
+    text = _LAMBDA_NSYS.sub(r"{lambda#\2}", text)
+    text = _LAMBDA_DEMANGLED.sub(r"{lambda#\2}", text)
+    text = _INTEGER_CAST.sub("", text)
+    text = _INTEGER_SUFFIX.sub("", text)
+    text = _WORDS.sub("", text)
+    text = "".join(text.split())
+    return _without_parameters(text) if "<" in text else text
+
+
+def _without_parameters(text: str) -> str:
+    """`text` without any balanced ``(…)``; unbalanced (truncated) names keep what they have."""
+    kept: list[str] = []
+    depth = 0
+    for character in text:
+        if character == "(":
+            depth += 1
+        elif character == ")" and depth:
+            depth -= 1
+        elif not depth:
+            kept.append(character)
+    return "".join(kept) if depth == 0 else text
+
+
+def display_names(names: Iterable[str]) -> dict[str, str]:
+    """A short name for each canonical name, distinct for distinct names.
+
+    Args:
+        names: canonical names; order decides only how names that still collide are numbered.
+
+    Returns:
+        canonical name to display name.
+    """
+    ordered = list(dict.fromkeys(names))
+    shown = {n: _short(n, numbers=False) for n in ordered}
+    for numbers in (True, None):
+        users: dict[str, list[str]] = defaultdict(list)
+        for name, short in shown.items():
+            users[short].append(name)
+        for short, clash in users.items():
+            if len(clash) > 1:
+                for position, name in enumerate(clash, start=1):
+                    shown[name] = _short(name, numbers=True) if numbers else f"{short} [{position}]"
+    return shown
+
+
+def _short(name: str, *, numbers: bool) -> str:
+    head, _, arguments = name.partition("<")
+    base = head.split("(")[0].rsplit("::", 1)[-1] or head
+    if not arguments:
+        return base
+    arguments = arguments.rsplit(">", 1)[0]
+    words = list(dict.fromkeys(w for w in _IDENTIFIER.findall(arguments) if w not in _COMMON))
+    if not words:
+        return f"{base}<{arguments}>" if len(arguments) <= 24 else base
+    leading = re.match(r"[\d,]+", arguments) if numbers else None
+    parts = [*([leading.group().strip(",")] if leading else []), *words[:_MAX_FUNCTORS]]
+    return f"{base}<{', '.join(parts)}>"

@@ -1,0 +1,151 @@
+"""Column helpers that the text readers share: texts to codes, microsecond decimals to integer nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from profkit.trace import NONE, Diagnostic, categorical
+
+#: Characters of a decimal that the vectorised parser reads; longer ones (a float's 17 digits and more) go to `Decimal`.
+_WIDTH = 24
+_INT64_MAX = int(np.iinfo(np.int64).max)
+
+
+class Texts:
+    """Distinct texts in order of appearance; columns hold their codes."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    def codes(self, texts: Sequence[str]) -> npt.NDArray[np.int32]:
+        """One code a text; new texts get the next codes."""
+        for text in dict.fromkeys(texts):
+            self._codes.setdefault(text, len(self._codes))
+        return np.fromiter(map(self._codes.__getitem__, texts), np.int32, len(texts))
+
+    def labels(self, first: int = 0) -> list[str]:
+        """The texts with codes from `first` on."""
+        return list(self._codes)[first:]
+
+    def column(self, codes: npt.NDArray[Any], rename: Callable[[str], str] | None = None) -> pd.Categorical[str]:
+        """A text column; `rename` is applied to each distinct text."""
+        labels = list(self._codes) if rename is None else [rename(text) for text in self._codes]
+        return categorical(codes, labels)
+
+
+def joined(parts: Sequence[npt.NDArray[Any]], dtype: str) -> npt.NDArray[Any]:
+    """`parts` one after the other as `dtype`; also of no parts."""
+    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
+
+
+def microseconds_to_ns(values: Iterable[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Decimal microseconds, as the bytes of a JSON number or string, to nanoseconds.
+
+    Exact up to three decimals. Further decimals round to the nearest nanosecond: they are the noise of a float. A
+    float64 would not do, since its spacing at 100 days of microseconds is 2 ns.
+
+    Args:
+        values: bytes-like objects, e.g. ``msgspec.Raw``; quotes are dropped.
+
+    Returns:
+        Nanoseconds, and which values are valid; invalid ones (empty, null, not finite, beyond int64) hold 0.
+    """
+    parts = list(values)
+    if not parts:
+        return np.empty(0, np.int64), np.empty(0, np.bool_)
+    texts = b"\n".join(parts).replace(b'"', b"").split(b"\n")
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    width = min(int(lengths.max(initial=1)), _WIDTH) or 1
+    cells = np.array(texts, dtype=f"S{width}").view(np.uint8).reshape(len(texts), width).T.copy()
+
+    value = np.zeros(len(texts), np.int64)
+    digits = np.zeros(len(texts), np.int8)
+    decimals = np.zeros(len(texts), np.int8)
+    dots = np.zeros(len(texts), np.int8)
+    plain = lengths <= width
+    for place, cell in enumerate(cells):
+        digit = cell - np.uint8(ord("0"))
+        is_digit = digit < 10
+        is_dot = cell == ord(".")
+        value = np.where(is_digit, value * 10 + digit, value)
+        digits += is_digit
+        decimals += is_digit & (dots > 0)
+        dots += is_dot
+        plain &= is_digit | is_dot | (cell == 0) | ((cell == ord("-")) & (place == 0))
+    scale = np.array([1000, 100, 10, 1], np.int64)[np.clip(decimals, 0, 3)]
+    # 18 digits cannot overflow, nor can 19 that start below 9 ("1661203462598738.125").
+    lead = np.where(cells[0] == ord("-"), cells[min(1, width - 1)], cells[0])
+    fits = (digits <= 18) | ((digits == 19) & (lead < ord("9")))
+    plain &= fits & (digits > 0) & (decimals <= 3) & (dots <= 1)
+    plain &= value <= _INT64_MAX // scale
+    ns = np.where(plain, value * scale, 0)
+    ns = np.where(cells[0] == ord("-"), -ns, ns)
+    for index in np.flatnonzero(~plain):
+        exact = _decimal_ns(texts[index])
+        if exact is not None:
+            ns[index], plain[index] = exact, True
+    return ns, plain
+
+
+def _decimal_ns(text: bytes) -> int | None:
+    try:
+        value = Decimal(text.decode("ascii"))
+    except (InvalidOperation, UnicodeDecodeError):
+        return None
+    if not value.is_finite() or value.adjusted() > 18:
+        return None
+    ns = round(value * 1000)
+    return ns if -_INT64_MAX <= ns <= _INT64_MAX else None
+
+
+def broken_rows(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Rows that a recorder left without times: start = end = 0, or end before start."""
+    return np.asarray((end < start) | ((start == 0) & (end == 0)), np.bool_)
+
+
+def split_broken(ops: pd.DataFrame, broken: npt.NDArray[np.bool_]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """`ops` sorted by (process, start), and the broken ones."""
+    sound = ops[~broken]
+    order = np.lexsort((sound["end"].to_numpy(), sound["start"].to_numpy(), sound["process"].to_numpy()))
+    return sound.iloc[order].reset_index(drop=True), ops[broken].reset_index(drop=True)
+
+
+def sorted_ranges(ranges: pd.DataFrame) -> pd.DataFrame:
+    """`ranges` by process, thread and start, outer ones first."""
+    keys = ["process", "thread", "start", "end"]
+    return ranges.sort_values(keys, ascending=[True, True, True, False], kind="stable", ignore_index=True)
+
+
+def set_aside_note(ops: int, others: int, total_ops: int) -> list[Diagnostic]:
+    """What to say about rows without valid times; nothing where there are none."""
+    notes = []
+    if ops:
+        notes.append(Diagnostic("set-aside", f"{ops} of {total_ops} ops have no valid times and are set aside."))
+    if others:
+        notes.append(Diagnostic("set-aside", f"{others} host rows have no valid times and are left out."))
+    return notes
+
+
+def integers(values: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Python values as int64; `NONE` for what is no integer, and unsigned 64-bit values wrapped."""
+    try:
+        return np.fromiter(values, np.int64, len(values))
+    except (TypeError, ValueError, OverflowError):
+        return np.fromiter(map(_int, values), np.int64, len(values))
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, str):
+        value = int(value) if value.isdecimal() else NONE
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int):
+        return NONE
+    # Thread ids are 64 bits without a sign.
+    return value - (1 << 64) if 1 << 63 <= value < 1 << 64 else value

@@ -1,0 +1,73 @@
+"""Picks the reader for a file by its content, never by its name."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Protocol
+
+from profkit.errors import ProfkitError
+from profkit.trace import Trace
+
+#: Enough for every format's first keys; headers of Kineto files with many ranks run to tens of kilobytes.
+HEAD_BYTES = 64 * 1024
+_GZIP = b"\x1f\x8b"
+_SQLITE = b"SQLite format 3\x00"
+
+
+class Reader(Protocol):
+    """What a reader module has."""
+
+    def sniff(self, head: bytes, path: Path) -> bool:
+        """Whether the file that begins with `head` (decompressed) is of this reader's format."""
+        ...
+
+    def read(self, path: Path, *, detail: bool = False) -> Trace:
+        """The file's trace."""
+        ...
+
+
+def read(path: Path, *, detail: bool = False) -> Trace:
+    """Read the trace at `path`, whatever its format.
+
+    Args:
+        detail: also read launch shapes (grid, block, registers, shared memory) where the format has them.
+
+    Raises:
+        ProfkitError: no such file, an unknown format, a format that cannot carry layers, or a damaged file.
+    """
+    head = _head(path)
+    from profkit.readers import dispatch, kineto, nsys, rocpd, rocprof_csv, rocprof_json, unsupported
+
+    if head.startswith(_SQLITE):
+        from profkit.readers.sqlite_columns import Database
+
+        with Database(path) as database:
+            is_nsys = nsys.is_nsys(database)
+        if is_nsys:
+            return nsys.read(path, detail=detail)
+    readers: tuple[Reader, ...] = (dispatch, rocpd, rocprof_json, kineto, rocprof_csv)
+    for reader in readers:
+        if reader.sniff(head, path):
+            return reader.read(path, detail=detail)
+    raise unsupported.refuse(head, path) or ProfkitError(f"{path} is no trace in a format that profkit reads.")
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except FileNotFoundError:
+        raise ProfkitError(f"{path}: no such file.") from None
+    except IsADirectoryError:
+        raise ProfkitError(f"{path} is a directory without run.json; give a run directory or a trace file.") from None
+    except OSError as error:
+        raise ProfkitError(f"{path} cannot be read: {error.strerror}.") from None
+    if not head:
+        raise ProfkitError(f"{path} is empty.")
+    if not head.startswith(_GZIP):
+        return head
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
+    except zlib.error as error:
+        raise ProfkitError(f"{path} is damaged: its gzip data cannot be decompressed ({error}).") from None

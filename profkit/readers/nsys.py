@@ -1,0 +1,417 @@
+"""Nsight Systems SQLite exports of any version → Trace.
+
+Exports differ by version in tables and columns, and tables without rows are left out; so everything is probed and
+nothing is decided by the product version. Facts and their sources: docs/formats.md. Only strings that an op, a launch
+or a range refers to are read: the string table of an export also holds the recorded process's environment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from profkit.errors import ProfkitError
+from profkit.readers.sqlite_columns import Database, quoted
+from profkit.trace import (
+    LAUNCHES,
+    NODES,
+    NONE,
+    OP_DETAIL,
+    OP_KINDS,
+    OPS,
+    RANGES,
+    Diagnostic,
+    Info,
+    Process,
+    Trace,
+    categorical,
+    table,
+)
+
+KERNELS, COPIES, SETS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+RUNTIME, GRAPHS, NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "NVTX_EVENTS"
+#: Where node-creation events live: the first name until 2023.4 and the second since, told apart by their columns.
+NODE_TABLES = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
+META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+
+#: globalPid and globalTid hold vm id, pid and tid; the low 24 bits are the thread.
+THREAD_BITS = 0xFFFFFF
+
+#: NVTX_EVENTS.eventType: push/pop range, start/end range, domain creation.
+PUSH_POP, START_END, DOMAIN = 59, 60, 75
+
+_ABI_SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
+_APIS: Mapping[str, re.Pattern[str]] = {
+    "graph": re.compile(r"^cu(da)?GraphLaunch"),
+    "kernel": re.compile(r"^cu(da)?Launch(?!HostFunc)"),
+    "memcpy": re.compile(r"^cu(da)?Memcpy"),
+    "memset": re.compile(r"^cu(da)?Memset"),
+}
+
+#: CUpti_ActivityMemcpyKind, for exports without ENUM_CUDA_MEMCPY_OPER.
+_COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
+_COPY_KINDS |= {10: "PtoP", 11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD"}
+
+_DETAIL_SQL = {
+    "grid_x": "gridX",
+    "grid_y": "gridY",
+    "grid_z": "gridZ",
+    "block_x": "blockX",
+    "block_y": "blockY",
+    "block_z": "blockZ",
+    "registers": "registersPerThread",
+    "shared_memory": "staticSharedMemory + dynamicSharedMemory",
+}
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One activity table: its kind of op, how its name is found, and which columns it must have."""
+
+    table: str
+    kind: str
+    name_sql: str
+
+
+def is_nsys(database: Database) -> bool:
+    """Whether the tables are those of an nsys export."""
+    return bool(database.tables & {KERNELS, RUNTIME, NVTX, *META_TABLES}) and "StringIds" in database.tables
+
+
+def read(path: Path, *, detail: bool = False) -> Trace:
+    """Read the export at `path`.
+
+    Args:
+        path: an SQLite file.
+        detail: also read `OP_DETAIL` (grid, block, registers, shared memory).
+
+    Raises:
+        ProfkitError: not an nsys export, damaged, or a table lacks a column that is needed.
+    """
+    with Database(path) as database:
+        if not is_nsys(database):
+            raise ProfkitError(f"{path} is an SQLite database but no nsys export: it has no {KERNELS} and no {NVTX}.")
+        return _Reader(database).trace(detail=detail)
+
+
+def op_batches(path: Path) -> Iterator[pd.DataFrame]:
+    """The ops of the export at `path` in tables of bounded size, in file order: for traces larger than memory.
+
+    Names are not categories shared between batches. Broken rows are included.
+    """
+    with Database(path) as database:
+        reader = _Reader(database)
+        for source in reader.sources():
+            for columns in reader.source_batches(source, detail=False):
+                yield reader.ops_table([(source.kind, columns)], detail=False)
+
+
+class _Reader:
+    def __init__(self, database: Database) -> None:
+        self.db = database
+        self.meta = self._meta()
+        self.version = self.meta.get("EXPORT_PRODUCT_VERSION", "of unknown version")
+        self.diagnostics: list[Diagnostic] = []
+        self._pids: dict[int, int] = {}
+
+    def trace(self, *, detail: bool) -> Trace:
+        parts = [(s.kind, c) for s in self.sources() for c in [self._whole(s, detail=detail)] if len(c["start"])]
+        ops = self.ops_table(parts, detail=detail)
+        ops, set_aside = _split_broken(ops)
+        ops = _sorted_by_start(ops)
+        launches = self._launches()
+        nodes = self._nodes()
+        ranges = self._ranges(_last_time(ops, launches))
+        if len(set_aside):
+            message = f"{len(set_aside)} of {len(ops) + len(set_aside)} ops have no valid times and are set aside."
+            self.diagnostics.append(Diagnostic("set-aside", message))
+        self.diagnostics += self._profiler_warnings()
+        info = Info(
+            source=str(self.db.path),
+            format="nsys sqlite",
+            vendor="nvidia",
+            profiler=f"Nsight Systems {self.version}",
+            devices=self._devices(),
+            processes=tuple(Process(pid=(p >> 24) & THREAD_BITS) for p in self._pids),
+            graph_trace=self._graph_trace(ops, nodes),
+            diagnostics=tuple(self.diagnostics),
+        )
+        return Trace(ops, launches, ranges, nodes, info, set_aside)
+
+    # -- ops ----------------------------------------------------------------------------------------------------------
+
+    def sources(self) -> list[_Source]:
+        """The activity tables that the export has."""
+        name = "shortName" if "demangledName" not in self.db.columns(KERNELS) else "demangledName"
+        candidates = [
+            _Source(KERNELS, "kernel", name),
+            _Source(COPIES, "memcpy", "copyKind"),
+            _Source(SETS, "memset", "0"),
+        ]
+        return [s for s in candidates if s.table in self.db.tables]
+
+    def source_batches(self, source: _Source, *, detail: bool) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """The columns of one activity table, batch by batch; `process` still holds nsys's globalPid."""
+        sql, dtypes = self._select(source, detail=detail)
+        for batch in self.db.batches(sql):
+            columns = {n: self.db.integer_column(batch, i, n, d, sql) for i, (n, d) in enumerate(dtypes.items())}
+            yield self._with_process(columns)
+
+    def _whole(self, source: _Source, *, detail: bool) -> dict[str, npt.NDArray[Any]]:
+        sql, dtypes = self._select(source, detail=detail)
+        return self._with_process(self.db.integers(sql, dtypes))
+
+    def _select(self, source: _Source, *, detail: bool) -> tuple[str, dict[str, str]]:
+        have = self.db.columns(source.table)
+        needed = ["start", "end", *([source.name_sql] if source.name_sql != "0" else [])]
+        self._require(source.table, needed)
+
+        def optional(column: str, default: int) -> str:
+            return f"COALESCE({column}, {default})" if column in have else str(default)
+
+        # An eager op has graphNodeId NULL in new exports and 0 in old ones.
+        node = "COALESCE(NULLIF(graphNodeId, 0), -1)" if "graphNodeId" in have else "-1"
+        select = {
+            "start": ('"start"', "int64"),
+            "end": ('"end"', "int64"),
+            "name": (source.name_sql, "int64"),
+            "process": (optional("globalPid", 0), "int64"),
+            "device": (optional("deviceId", 0), "int32"),
+            "stream": (optional("streamId", 0), "int64"),
+            "correlation": (optional("correlationId", NONE), "int64"),
+            "graph": ("COALESCE(NULLIF(graphId, 0), -1)" if "graphId" in have else "-1", "int64"),
+            "node": (node, "int64"),
+        }
+        if detail and source.kind == "kernel":
+            absent = {n for n, c in _DETAIL_SQL.items() if not set(c.split(" + ")) <= have}
+            select |= {n: (str(NONE) if n in absent else c, "int32") for n, c in _DETAIL_SQL.items()}
+        columns = ", ".join(sql for sql, _ in select.values())
+        return f"SELECT {columns} FROM {quoted(source.table)}", {n: d for n, (_, d) in select.items()}
+
+    def ops_table(self, parts: list[tuple[str, dict[str, npt.NDArray[Any]]]], *, detail: bool) -> pd.DataFrame:
+        """One ops table from the columns of several activity tables."""
+        codes: list[npt.NDArray[np.int32]] = []
+        names: dict[str, int] = {}
+        for kind, columns in parts:
+            codes.append(self._name_codes(kind, columns.pop("name"), names))
+        kinds = [np.full(len(c["start"]), OP_KINDS.index(k), np.int8) for k, c in parts]
+        schema = {**OPS, **(OP_DETAIL if detail else {})}
+        whole: dict[str, Any] = {}
+        for column in schema:
+            if column not in ("kind", "name"):
+                arrays = [_detail_column(c, column) for _, c in parts]
+                whole[column] = np.concatenate(arrays) if arrays else np.empty(0, schema[column])
+        whole["kind"] = categorical(np.concatenate(kinds) if kinds else np.empty(0, np.int8), OP_KINDS)
+        whole["name"] = categorical(np.concatenate(codes) if codes else np.empty(0, np.int32), list(names))
+        return table(schema, whole)
+
+    def _name_codes(self, kind: str, ids: npt.NDArray[np.int64], names: dict[str, int]) -> npt.NDArray[np.int32]:
+        """Codes of `ids` into `names`, which grows. Two string ids may hold one text."""
+        codes, unique = pd.factorize(ids)
+        if kind == "kernel":
+            texts = self._strings(unique.tolist())
+            labels = [texts.get(int(i), f"kernel with unknown name {i}") for i in unique]
+        elif kind == "memcpy":
+            kinds = self._copy_kinds()
+            labels = [f"memcpy {kinds.get(int(i), f'kind {i}')}" for i in unique]
+        else:
+            labels = ["memset" for _ in unique]
+        lookup = np.array([names.setdefault(label, len(names)) for label in labels], dtype=np.int32)
+        return lookup[codes] if len(codes) else np.empty(0, np.int32)
+
+    def _copy_kinds(self) -> dict[int, str]:
+        if {"id", "label"} <= self.db.columns("ENUM_CUDA_MEMCPY_OPER"):
+            labels = dict(self.db.rows("SELECT id, label FROM ENUM_CUDA_MEMCPY_OPER"))
+            return {int(i): _COPY_KINDS.get(int(i), str(label)) for i, label in labels.items()}
+        return _COPY_KINDS
+
+    # -- launches, nodes, ranges --------------------------------------------------------------------------------------
+
+    def _launches(self) -> pd.DataFrame:
+        if RUNTIME not in self.db.tables:
+            return table(LAUNCHES)
+        self._require(RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"])
+        candidates = self.db.rows("SELECT id, value FROM StringIds WHERE value GLOB 'cu*'")
+        calls: dict[int, tuple[str, str]] = {}
+        for ident, value in candidates:
+            name = _ABI_SUFFIX.sub("", str(value))
+            api = next((a for a, pattern in _APIS.items() if pattern.match(name)), None)
+            if api is not None:
+                calls[int(ident)] = (name, api)
+        if not calls:
+            return table(LAUNCHES)
+        dtypes = {"start": "int64", "end": "int64", "process": "int64", "correlation": "int64", "call": "int64"}
+        sql = (
+            'SELECT "start", "end", COALESCE(globalTid, 0), COALESCE(correlationId, -1), nameId '
+            f"FROM {RUNTIME} WHERE nameId IN ({', '.join(map(str, calls))})"
+        )
+        columns = self.db.integers(sql, dtypes)
+        columns["thread"] = columns["process"] & THREAD_BITS
+        columns = self._with_process(columns)
+        codes, unique = pd.factorize(columns.pop("call"))
+        names = [calls[int(i)][0] for i in unique]
+        apis = [calls[int(i)][1] for i in unique]
+        whole = {**columns, "name": categorical(codes, names), "api": categorical(codes, apis)}
+        launches = table(LAUNCHES, whole).sort_values(["process", "start"], kind="stable", ignore_index=True)
+        # A runtime call and the driver call under it may share a correlation id: the outer one is the launch.
+        return launches.drop_duplicates(["process", "correlation"], ignore_index=True)
+
+    def _nodes(self) -> pd.DataFrame:
+        name = next((t for t in NODE_TABLES if "graphNodeId" in self.db.columns(t)), None)
+        if name is None:
+            return table(NODES)
+        self._require(name, ["start", "globalTid", "graphNodeId"])
+        origin = "originalGraphNodeId" if "originalGraphNodeId" in self.db.columns(name) else "NULL"
+        dtypes = dict.fromkeys(("node", "origin", "created", "process"), "int64")
+        origin = f"COALESCE(NULLIF({origin}, 0), -1)"
+        sql = f'SELECT graphNodeId, {origin}, "start", COALESCE(globalTid, 0) FROM {quoted(name)}'
+        columns = self.db.integers(sql, dtypes)
+        columns["thread"] = columns["process"] & THREAD_BITS
+        return table(NODES, self._with_process(columns))
+
+    def _ranges(self, last_ns: int) -> pd.DataFrame:
+        have = self.db.columns(NVTX)
+        if not have:
+            return table(RANGES)
+        self._require(NVTX, ["start", "end", "eventType", "globalTid"])
+        text = "text" if "text" in have else "NULL"
+        join = "LEFT JOIN StringIds s ON s.id = n.textId" if "textId" in have else ""
+        message = f"COALESCE(n.{text}, s.value)" if join and text == "text" else ("s.value" if join else f"n.{text}")
+        domain = "COALESCE(n.domainId, 0)" if "domainId" in have else "0"
+        sql = (
+            f'SELECT n."start", COALESCE(n."end", {np.iinfo(np.int64).min}), n.eventType, COALESCE(n.globalTid, 0), '
+            f"{domain}, {message} FROM {NVTX} n {join} WHERE n.eventType IN ({PUSH_POP}, {START_END})"
+        )
+        dtypes = dict.fromkeys(("start", "end", "style", "process", "domain"), "int64")
+        parts: dict[str, list[npt.NDArray[np.int64]]] = {n: [] for n in dtypes}
+        texts = []
+        for batch in self.db.batches(sql):
+            for index, (name, dtype) in enumerate(dtypes.items()):
+                parts[name].append(self.db.integer_column(batch, index, name, dtype, sql))
+            texts.append(batch.column(len(dtypes)))
+        columns = {n: np.concatenate(p) if p else np.empty(0, np.int64) for n, p in parts.items()}
+        codes, values = self.db.dictionary(texts)
+        columns["thread"] = columns["process"] & THREAD_BITS
+        columns = self._with_process(columns)
+        clipped = columns["end"] == np.iinfo(np.int64).min
+        if clipped.any():
+            end = max(last_ns, int(columns["start"].max()), int(columns["end"].max()))
+            columns["end"] = np.where(clipped, end, columns["end"])
+            message = f"{int(clipped.sum())} ranges were never closed and are taken to last until the recording's end."
+            self.diagnostics.append(Diagnostic("unclosed-range", message))
+        nested = columns.pop("style") == PUSH_POP
+        domains = self._domains(columns.pop("domain"), columns["process"])
+        whole = {**columns, "text": categorical(codes, values), "domain": domains, "nested": nested}
+        ranges = table(RANGES, {**whole, "clipped": clipped})
+        order = ["process", "thread", "start", "end"]
+        return ranges.sort_values(order, ascending=[True, True, True, False], ignore_index=True)
+
+    def _domains(self, ids: npt.NDArray[np.int64], process: npt.NDArray[Any]) -> pd.Categorical[str]:
+        """Domain names, from the creation event of the same process; the default domain is the empty name."""
+        have = self.db.columns(NVTX)
+        names: dict[tuple[int, int], str] = {}
+        if {"domainId", "textId", "text"} <= have:
+            rows = self.db.rows(
+                "SELECT COALESCE(n.globalTid, 0), n.domainId, COALESCE(n.text, s.value) FROM NVTX_EVENTS n "
+                f"LEFT JOIN StringIds s ON s.id = n.textId WHERE n.eventType = {DOMAIN}"
+            )
+            for tid, domain, text in rows:
+                names[self._process_index(int(tid)), int(domain or 0)] = str(text or "")
+        pairs, inverse = np.unique(np.stack([process.astype(np.int64), ids], axis=1), axis=0, return_inverse=True)
+        labels = [names.get((int(p), int(d)), "" if d == 0 else f"domain {d}") for p, d in pairs]
+        return categorical(inverse.reshape(-1), labels)
+
+    # -- provenance ---------------------------------------------------------------------------------------------------
+
+    def _meta(self) -> dict[str, str]:
+        name = next((t for t in META_TABLES if {"name", "value"} <= self.db.columns(t)), None)
+        if name is None:
+            return {}
+        wanted = "'EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION'"
+        return {str(k): str(v) for k, v in self.db.rows(f"SELECT name, value FROM {name} WHERE name IN ({wanted})")}
+
+    def _devices(self) -> dict[int, str]:
+        if not {"id", "name"} <= self.db.columns("TARGET_INFO_GPU"):
+            return {}
+        index = "COALESCE(cuDevice, id)" if "cuDevice" in self.db.columns("TARGET_INFO_GPU") else "id"
+        rows = self.db.rows(f"SELECT {index}, name FROM TARGET_INFO_GPU")
+        return {int(i): str(name) for i, name in rows if i is not None and name}
+
+    def _graph_trace(self, ops: pd.DataFrame, nodes: pd.DataFrame) -> str:
+        if len(nodes) or bool((ops["node"] != NONE).any()):
+            return "node"
+        if GRAPHS in self.db.tables and self.db.rows(f"SELECT 1 FROM {GRAPHS} LIMIT 1"):
+            return "graph"
+        if {"name", "value"} <= self.db.columns("META_DATA_CAPTURE"):
+            pattern = "%CUDA_GRAPH_TRACE_OPTIONS:MODE"
+            modes = self.db.rows("SELECT DISTINCT value FROM META_DATA_CAPTURE WHERE name LIKE ?", (pattern,))
+            if len(modes) == 1:
+                return str(modes[0][0]).lower()
+        return "unknown"
+
+    def _profiler_warnings(self) -> list[Diagnostic]:
+        if not {"severity", "text"} <= self.db.columns("DIAGNOSTIC_EVENT"):
+            return []
+        rows = self.db.rows("SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity >= 2")
+        # A message with a path or an assignment in it may name the recorded machine.
+        texts = [" ".join(str(t).split()) for (t,) in rows]
+        return [Diagnostic("profiler-warning", t) for t in texts if "/" not in t and "=" not in t and "\\" not in t]
+
+    # -- helpers ------------------------------------------------------------------------------------------------------
+
+    def _require(self, name: str, columns: Iterable[str]) -> None:
+        missing = [c for c in columns if c not in self.db.columns(name)]
+        if missing:
+            raise ProfkitError(
+                f"{self.db.path}: table {name} has no column {', '.join(missing)} (export by nsys {self.version}). "
+                "Export the report again with a current nsys: nsys export -t sqlite REPORT.nsys-rep"
+            )
+
+    def _strings(self, ids: list[int]) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for first in range(0, len(ids), 500):
+            chunk = ids[first : first + 500]
+            marks = ", ".join("?" * len(chunk))
+            found.update(self.db.rows(f"SELECT id, value FROM StringIds WHERE id IN ({marks})", chunk))
+        return found
+
+    def _process_index(self, global_id: int) -> int:
+        return self._pids.setdefault(global_id & ~THREAD_BITS, len(self._pids))
+
+    def _with_process(self, columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        codes, unique = pd.factorize(columns["process"])
+        lookup = np.array([self._process_index(int(u)) for u in unique], dtype=np.int32)
+        columns["process"] = lookup[codes] if len(codes) else np.empty(0, np.int32)
+        return columns
+
+
+def _detail_column(columns: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
+    """Copies and sets have no launch shape."""
+    return columns[name] if name in columns else np.full(len(columns["start"]), NONE, np.int32)
+
+
+def _split_broken(ops: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    start, end = ops["start"].to_numpy(), ops["end"].to_numpy()
+    broken = (end < start) | ((start == 0) & (end == 0))
+    if not broken.any():
+        return ops, ops.iloc[:0]
+    return ops[~broken].reset_index(drop=True), ops[broken].reset_index(drop=True)
+
+
+def _sorted_by_start(ops: pd.DataFrame) -> pd.DataFrame:
+    process, start = ops["process"].to_numpy(), ops["start"].to_numpy()
+    later = (process[1:] > process[:-1]) | ((process[1:] == process[:-1]) & (start[1:] >= start[:-1]))
+    if later.all():
+        return ops
+    return ops.iloc[np.lexsort((start, process))].reset_index(drop=True)
+
+
+def _last_time(ops: pd.DataFrame, launches: pd.DataFrame) -> int:
+    return max((int(t["end"].max()) for t in (ops, launches) if len(t)), default=0)

@@ -1,0 +1,275 @@
+"""JSON of rocprofv3 (``rocprofiler-sdk-tool``) → Trace. Of the metadata only the pid is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from profkit.errors import ProfkitError
+from profkit.readers import rocm
+from profkit.readers.columns import integers
+from profkit.readers.launch_calls import call_name, launch_api
+from profkit.readers.rocm_tables import RocmRows
+from profkit.trace import LAUNCH_APIS, NONE, OP_KINDS, Trace
+
+_GPU = 2  # rocprofiler_agent_type_t
+
+
+class _Handle(msgspec.Struct, gc=False, frozen=True):
+    handle: int = NONE
+
+
+class _Dim(msgspec.Struct, gc=False, frozen=True):
+    x: int = NONE
+    y: int = NONE
+    z: int = NONE
+
+
+class _Correlation(msgspec.Struct, gc=False, frozen=True):
+    internal: int = NONE
+
+
+class _Dispatch(msgspec.Struct, gc=False, frozen=True):
+    agent_id: _Handle = _Handle()
+    queue_id: _Handle = _Handle()
+    kernel_id: int = NONE
+    group_segment_size: int = NONE
+    workgroup_size: _Dim = _Dim()
+    grid_size: _Dim = _Dim()
+
+
+class _Record(msgspec.Struct, gc=False):
+    """A record of any kind: kernel, copy, API call or marker. Graph ids are numbers or handles, by version."""
+
+    kind: int = NONE
+    operation: int = NONE
+    thread_id: int = NONE
+    start_timestamp: int = 0
+    end_timestamp: int = 0
+    correlation_id: _Correlation = _Correlation()
+    dispatch_info: _Dispatch = _Dispatch()
+    stream_id: _Handle | None = None
+    src_agent_id: _Handle = _Handle()
+    dst_agent_id: _Handle = _Handle()
+    graph_exec_id: int | _Handle = 0
+    graph_node_id: int | _Handle = 0
+
+
+class _Buffers(msgspec.Struct):
+    kernel_dispatch: list[_Record] = []
+    memory_copy: list[_Record] = []
+    hip_api: list[_Record] = []
+    marker_api: list[_Record] = []
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+    operations: list[str] = []
+
+
+class _Message(msgspec.Struct, gc=False):
+    key: int
+    value: str
+
+
+class _Strings(msgspec.Struct):
+    buffer_records: list[_Kind] = []
+    marker_api: list[_Message] = []
+
+
+class _Symbol(msgspec.Struct):
+    kernel_id: int = NONE
+    kernel_name: str = ""
+    formatted_kernel_name: str = ""
+    demangled_kernel_name: str = ""
+    arch_vgpr_count: int = NONE
+
+
+class _Agent(msgspec.Struct):
+    id: _Handle = _Handle()
+    type: int = NONE
+    node_id: int = NONE
+    logical_node_id: int = NONE
+    product_name: str = ""
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    pid: int = NONE
+
+
+class _Process(msgspec.Struct):
+    metadata: _Metadata = _Metadata()
+    agents: list[_Agent] = []
+    strings: _Strings = msgspec.field(default_factory=_Strings)
+    kernel_symbols: list[_Symbol] = []
+    buffer_records: _Buffers = msgspec.field(default_factory=_Buffers)
+
+
+class _Document(msgspec.Struct):
+    processes: list[_Process] = msgspec.field(name="rocprofiler-sdk-tool")
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Whether a file that begins with `head` is rocprofv3's JSON."""
+    return head.lstrip()[:1] == b"{" and b'"rocprofiler-sdk-tool"' in head[:4096]
+
+
+def read(path: Path, *, detail: bool = False) -> Trace:
+    """Read the file at `path`; see `read_many`."""
+    return read_many([path], detail=detail)
+
+
+def read_many(paths: Sequence[Path], *, detail: bool = False) -> Trace:
+    """Read the files at `paths` as one recording: one a process, or several processes in one file.
+
+    Args:
+        paths: JSON files of rocprofv3.
+        detail: also read `OP_DETAIL` (grid in workgroups, block in work-items, VGPRs, bytes of LDS).
+
+    Raises:
+        ProfkitError: truncated, malformed, or nothing in it that profkit reads.
+    """
+    rows = RocmRows(detail=detail)
+    agents: dict[int, str] = {}
+    for path in paths:
+        for process in _decode(path).processes:
+            reader = _Reader(process, rows, detail=detail)
+            reader.read()
+            agents |= reader.agents
+    if not rows.found:
+        raise ProfkitError(
+            f"{paths[0]}: no kernel, copy, launch or marker. Record with: "
+            "rocprofv3 --kernel-trace --hip-trace --marker-trace --output-format json -- CMD"
+        )
+    return rows.trace(str(paths[0]), "rocprofv3 json", "rocprofv3", agents)
+
+
+def _decode(path: Path) -> _Document:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Document)
+    except OSError as error:
+        raise ProfkitError(f"{path} cannot be read: {error.strerror}.") from None
+    except msgspec.ValidationError as error:
+        raise ProfkitError(f"{path}: not the JSON that rocprofv3 writes ({error}).") from None
+    except msgspec.DecodeError as error:
+        size = path.stat().st_size
+        raise ProfkitError(
+            f"{path}: damaged or cut off within its {size} bytes ({error}). Record it again and let rocprofv3 finish."
+        ) from None
+
+
+class _Reader:
+    """Adds the records of one process."""
+
+    def __init__(self, process: _Process, rows: RocmRows, *, detail: bool) -> None:
+        self._process, self._rows, self._detail = process, rows, detail
+        gpus = [a for a in process.agents if a.type == _GPU]
+        self._devices = {a.id.handle: a.node_id if a.logical_node_id == NONE else a.logical_node_id for a in gpus}
+        self.agents = {self._devices[a.id.handle]: a.product_name for a in gpus if a.product_name}
+        self._owner = rows.new_owner(process.metadata.pid)
+
+    def read(self) -> None:
+        """Add ops, launches and ranges."""
+        buffers = self._process.buffer_records
+        self._kernels(buffers.kernel_dispatch)
+        self._copies(buffers.memory_copy)
+        self._launches(buffers.hip_api)
+        self._markers(buffers.marker_api)
+
+    def _kernels(self, records: list[_Record]) -> None:
+        symbols = {s.kernel_id: s for s in self._process.kernel_symbols}
+        names = {i: s.demangled_kernel_name or s.formatted_kernel_name or s.kernel_name for i, s in symbols.items()}
+        dispatches = [r.dispatch_info for r in records]
+        columns = self._common(records)
+        columns |= {
+            "kind": np.full(len(records), OP_KINDS.index("kernel"), np.int64),
+            "name": self._rows.op_names.codes([names.get(d.kernel_id, f"kernel {d.kernel_id}") for d in dispatches]),
+            "device": integers([self._devices.get(d.agent_id.handle, NONE) for d in dispatches]),
+            "stream": integers(
+                [
+                    d.queue_id.handle if r.stream_id is None else r.stream_id.handle
+                    for r, d in zip(records, dispatches, strict=True)
+                ]
+            ),
+        }
+        if self._detail:
+            for axis in "xyz":
+                group = integers([getattr(d.workgroup_size, axis) for d in dispatches])
+                grid = integers([getattr(d.grid_size, axis) for d in dispatches])
+                columns |= {f"grid_{axis}": rocm.blocks(grid, group), f"block_{axis}": group}
+            registers = {i: s.arch_vgpr_count for i, s in symbols.items()}
+            columns["registers"] = integers([registers.get(d.kernel_id, NONE) for d in dispatches])
+            columns["shared_memory"] = integers([d.group_segment_size for d in dispatches])
+        self._rows.add_ops(self._owners(len(records)), columns)
+
+    def _copies(self, records: list[_Record]) -> None:
+        def device(record: _Record) -> int:
+            target = self._devices.get(record.dst_agent_id.handle, NONE)
+            return self._devices.get(record.src_agent_id.handle, NONE) if target == NONE else target
+
+        columns = self._common(records)
+        columns |= {
+            "kind": np.full(len(records), OP_KINDS.index("memcpy"), np.int64),
+            "name": self._rows.op_names.codes([rocm.copy_name(self._operation(r)[1]) for r in records]),
+            "device": integers([device(r) for r in records]),
+            "stream": integers([NONE if r.stream_id is None else r.stream_id.handle for r in records]),
+        }
+        self._rows.add_ops(self._owners(len(records)), columns)
+
+    def _launches(self, records: list[_Record]) -> None:
+        called = [(r, self._operation(r)[1]) for r in records]
+        apis = {name: launch_api(name) for _, name in called}
+        chosen = [(r, name, api) for r, name in called if (api := apis[name]) is not None]
+        columns = self._common([r for r, _, _ in chosen])
+        columns["thread"] = integers([r.thread_id for r, _, _ in chosen])
+        columns["api"] = integers([LAUNCH_APIS.index(api) for _, _, api in chosen])
+        columns["name"] = self._rows.call_names.codes([call_name(name) for _, name, _ in chosen])
+        self._rows.add_launches(self._owners(len(chosen)), columns)
+
+    def _markers(self, records: list[_Record]) -> None:
+        messages = {m.key: m.value for m in self._process.strings.marker_api}
+        chosen = []
+        for record in records:
+            domain, call = self._operation(record)
+            # A mark has one time; it is a point and no range.
+            if rocm.is_marker_range(domain, call) and record.start_timestamp != record.end_timestamp:
+                chosen.append((record, call, messages.get(record.correlation_id.internal, call)))
+        columns: dict[str, npt.NDArray[Any]] = {
+            "start": integers([r.start_timestamp for r, _, _ in chosen]),
+            "end": integers([r.end_timestamp for r, _, _ in chosen]),
+            "thread": integers([r.thread_id for r, _, _ in chosen]),
+            "text": self._rows.texts.codes([text for _, _, text in chosen]),
+            "crosses": integers([call.startswith("roctxRangeSt") for _, call, _ in chosen]),
+        }
+        self._rows.add_ranges(self._owners(len(chosen)), columns)
+
+    def _operation(self, record: _Record) -> tuple[str, str]:
+        """Domain and call of an API record, from the indices that it holds."""
+        kinds = self._process.strings.buffer_records
+        if not 0 <= record.kind < len(kinds):
+            return "", f"operation {record.operation}"
+        kind = kinds[record.kind]
+        known = 0 <= record.operation < len(kind.operations)
+        return kind.kind, kind.operations[record.operation] if known else f"operation {record.operation}"
+
+    def _common(self, records: list[_Record]) -> dict[str, npt.NDArray[Any]]:
+        # Correlation 0 and graph 0 stand for none.
+        return {
+            "start": integers([r.start_timestamp for r in records]),
+            "end": integers([r.end_timestamp for r in records]),
+            "correlation": integers([r.correlation_id.internal or NONE for r in records]),
+            "graph": integers([_number(r.graph_exec_id) or NONE for r in records]),
+            "node": integers([_number(r.graph_node_id) or NONE for r in records]),
+        }
+
+    def _owners(self, length: int) -> npt.NDArray[np.int64]:
+        return np.full(length, self._owner, np.int64)
+
+
+def _number(value: int | _Handle) -> int:
+    return value.handle if isinstance(value, _Handle) else value

@@ -1,0 +1,53 @@
+"""Reports as CSV: one row a kernel of a layer, or one row a launch of a diff."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+
+def _text(value: Any) -> Any:
+    """A spreadsheet runs cells that begin like a formula; names come from strangers."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
+
+
+def layers(data: Mapping[str, Any]) -> str:
+    """Columns: run, step_kind, layer, layer_kind, selected, scope, name, kind, launches, us (per step)."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["run", "step_kind", "layer", "layer_kind", "selected", "scope", "name", "kind", "launches", "us"])
+    for entry in data["runs"]:
+        for kind in entry["step_kinds"]:
+            for layer in kind["layers"]:
+                for k in layer["kernels"]:
+                    row = [entry["run"], kind["id"], layer["layer"], layer["kind"], int(layer["selected"])]
+                    row += [k["scope"], k["name"], k["kind"], k["launches"], k["us"]]
+                    writer.writerow([_text(v) for v in row])
+            for k in kind["outside"]:
+                row = [entry["run"], kind["id"], None, None, None, k["where"], k["name"], k["kind"]]
+                writer.writerow([_text(v) for v in [*row, k["launches"], k["us"]]])
+    return out.getvalue()
+
+
+def diff(data: Mapping[str, Any]) -> str:
+    """Columns: status, scope, name, kind, launches and µs before and after, change and its interval."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    numbers = ["launches_before", "launches_after", "us_before", "us_after", "us_delta"]
+    writer.writerow(["place", "status", "scope", "name", "kind", *numbers, "ci_low", "ci_high"])
+    placed = [("layer", f) for s in ("removed", "added", "changed", "moved", "unchanged") for f in data[s]]
+    placed += [("elsewhere", f) for f in data["elsewhere"]] + [("outside", f) for f in data["outside"]]
+    for place, f in placed:
+        row = [
+            place,
+            f["status"],
+            f["scope"],
+            f["name"],
+            f["kind"],
+            *(f[n] for n in numbers),
+            *(f["ci"] or [None, None]),
+        ]
+        writer.writerow([_text(v) for v in row])
+    return out.getvalue()

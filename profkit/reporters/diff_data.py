@@ -1,0 +1,137 @@
+"""The diff as data, schema ``profkit.diff/1``; see docs/json.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from profkit.comparison.model import Comparison, Finding, Fusion, Input
+
+SCHEMA = "profkit.diff/1"
+
+
+def report(comparison: Comparison) -> dict[str, Any]:
+    """Everything that the diff says. Launches and µs are per layer per step in layers, per step outside them."""
+    before, after = comparison.selected_layers
+    net, untraced = comparison.net, comparison.untraced
+    return {
+        "schema": SCHEMA,
+        "verdict": comparison.verdict,
+        "work": comparison.work,
+        "exit_code": int(comparison.exit_code),
+        "reasons": [{"code": r.code, "message": r.message} for r in comparison.reasons],
+        "before": _side(comparison.before),
+        "after": _side(comparison.after),
+        "timed": comparison.timed,
+        "layers": {"before": before, "after": after},
+        "steps": {"before": comparison.steps[0], "after": comparison.steps[1]},
+        **{
+            status: [_finding(f, comparison, before) for f in comparison.findings if f.status == status]
+            for status in ("removed", "added", "changed", "moved", "unchanged")
+        },
+        "elsewhere": [_finding(f, comparison, _own_layers(f)) for f in comparison.elsewhere],
+        "outside": [_finding(f, comparison, 1) for f in comparison.outside],
+        "scopes": _scopes(comparison),
+        "fusions": [_fusion(f) for f in comparison.fusions],
+        "net": None
+        if net is None
+        else {
+            "launches_per_layer": net.launches_per_layer,
+            "launches_per_step": net.launches_per_step,
+            "us_per_layer": _us(net.ns_per_layer),
+            "us_per_step": _us(net.ns_per_step),
+            "share_of_step": None if math.isnan(net.share_of_step) else net.share_of_step,
+            "share_basis": net.share_basis,
+        },
+        "untraced": None
+        if untraced is None
+        else {"before_us": untraced.before_us, "after_us": untraced.after_us, "delta_us": untraced.delta_us},
+        "thresholds": {
+            "confidence": comparison.thresholds.confidence,
+            "alpha": comparison.thresholds.alpha,
+            "correction": "Holm",
+            "min_us": comparison.thresholds.min_us,
+            "min_share": comparison.thresholds.min_share,
+        },
+    }
+
+
+def _own_layers(finding: Finding) -> int:
+    return max(finding.row.layers_before, finding.row.layers_after, 1)
+
+
+def _side(entry: Input) -> dict[str, Any]:
+    census, record = entry.census, entry.record or {}
+    return {
+        "run": entry.label,
+        "device": ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name"),
+        "profiler": census.info.profiler,
+        "workload": record.get("workload"),
+        "versions": record.get("versions"),
+        "commit": record.get("commit"),
+        "methods": dict(census.methods),
+        "ledger": {n: v for n, v in vars(census.ledger).items() if n != "ns"},
+        "step_kind": census.chosen.kind.id if census.kinds else None,
+        "warnings": [{"code": d.code, "message": d.message} for d in census.diagnostics],
+    }
+
+
+def _finding(finding: Finding, comparison: Comparison, layers: int) -> dict[str, Any]:
+    row, timed = finding.row, comparison.timed
+    per_before, per_after = layers * comparison.steps[0], layers * comparison.steps[1]
+    return {
+        "name": row.recorded,
+        "short": row.name,
+        "renamed_from": row.name_before,
+        "kind": row.op_kind,
+        "scope": row.where,
+        "status": finding.status,
+        "layers_before": row.layers_before,
+        "layers_after": row.layers_after,
+        "launches_before": row.launches_before / per_before,
+        "launches_after": row.launches_after / per_after,
+        "us_before": _us(row.ns_before / per_before) if timed else None,
+        "us_after": _us(row.ns_after / per_after) if timed else None,
+        "us_delta": _us(finding.delta),
+        "ci": None if math.isnan(finding.low) else [_us(finding.low), _us(finding.high)],
+        "p": None if math.isnan(finding.p) else finding.p,
+    }
+
+
+def _scopes(comparison: Comparison) -> list[dict[str, Any]]:
+    """Sums by the outermost scope inside the layer."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in comparison.findings:
+        groups.setdefault(finding.row.where.split("/")[0], []).append(finding)
+    layers, (steps_before, steps_after) = comparison.selected_layers[0], comparison.steps
+    found: list[dict[str, Any]] = []
+    for scope, members in groups.items():
+        launches = [sum(f.row.launches_before for f in members), sum(f.row.launches_after for f in members)]
+        ns = [sum(f.row.ns_before for f in members), sum(f.row.ns_after for f in members)]
+        found.append(
+            {
+                "scope": scope,
+                "launches_before": launches[0] / (layers * steps_before),
+                "launches_after": launches[1] / (layers * steps_after),
+                "launches_per_step_before": launches[0] / steps_before,
+                "launches_per_step_after": launches[1] / steps_after,
+                "us_before": _us(ns[0] / (layers * steps_before)) if comparison.timed else None,
+                "us_after": _us(ns[1] / (layers * steps_after)) if comparison.timed else None,
+            }
+        )
+    return found
+
+
+def _fusion(fusion: Fusion) -> Mapping[str, Any]:
+    return {
+        "removed": [f.row.recorded for f in fusion.removed],
+        "absorbed_by": fusion.absorber.row.recorded if fusion.absorber else None,
+        "evidence": fusion.evidence,
+        "us_removed": _us(fusion.ns_removed),
+        "us_absorbed": _us(fusion.ns_absorbed),
+    }
+
+
+def _us(ns: float) -> float | None:
+    return None if math.isnan(ns) else round(ns / 1e3, 6)

@@ -1,0 +1,162 @@
+"""The diff in sentences: what the terminal and the Markdown report say around the table. Plain text, not escaped."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from profkit.comparison.model import Comparison, Finding, Fusion, Input
+from profkit.reporters.diff_table import DiffTable
+from profkit.reporters.rounding import count, hundredths
+
+_EVIDENCE = {
+    "new": "a new launch at the same place",
+    "renamed": "the launch there, under a new name",
+    "grew": "which grew beyond noise",
+    "adjacent": "the launch behind them, whose time is unchanged within noise",
+}
+
+
+def headline(comparison: Comparison) -> str:
+    """The verdict and its first reason."""
+    reason = comparison.reasons[0].message if comparison.reasons else ""
+    return f"{comparison.verdict.upper()}: {reason}" if reason else comparison.verdict.upper()
+
+
+def provenance(comparison: Comparison) -> list[str]:
+    """Where the two sides come from, and how their ops were placed."""
+    lines = []
+    for side, entry in (("before", comparison.before), ("after", comparison.after)):
+        lines.append(f"{side}: {describe(entry)}")
+    return lines
+
+
+def describe(entry: Input) -> str:
+    """One side in a line: label, workload, device, profiler, steps, coverage."""
+    census, record = entry.census, entry.record or {}
+    workload = record.get("workload") or {}
+    device = ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name")
+    parts = [entry.label, workload.get("name"), device, census.info.profiler]
+    if census.kinds:
+        kind = census.chosen.kind
+        parts.append(f"{kind.steps} steps ({kind.id}, {census.step_method})")
+    ledger = census.ledger
+    placed = ", ".join(f"{n:,} by {method}" for method, n in census.methods.items()) or "none"
+    parts.append(f"{ledger.ops:,} ops, placed: {placed}; {ledger.unattributed:,} unattributed")
+    return " · ".join(str(p) for p in parts if p)
+
+
+def scope_lines(comparison: Comparison, table: DiffTable) -> list[str]:
+    """Launches and time by scope, per layer and per step."""
+    if len(table.scopes) < 2:
+        return []
+    lines = []
+    for scope in table.scopes:
+        if not scope.launches_change and not scope.us_change:
+            continue
+        text = (
+            f"{scope.where}: {count(scope.launches_before)} → {count(scope.launches_after)} launches a layer, "
+            f"{count(scope.launches_before * table.layers)} → {count(scope.launches_after * table.layers)} a step"
+        )
+        if comparison.timed:
+            text += f"; {hundredths(scope.us_before)} → {hundredths(scope.us_after)} µs a layer"
+        lines.append(text + ".")
+    return lines
+
+
+def fusion_line(comparison: Comparison, fusion: Fusion) -> str:
+    """One fusion."""
+    names = [f.row.name for f in fusion.removed]
+    into = fusion.absorber.row.name if fusion.absorber else "nothing that the trace shows"
+    per_layer = sum(f.row.launches_before for f in fusion.removed) / (
+        comparison.selected_layers[0] * comparison.steps[0]
+    )
+    text = f"Fusion: {per_layer:g} launches a layer ({', '.join(names)}) became part of {into}, "
+    text += _EVIDENCE.get(fusion.evidence, "")
+    if comparison.timed:
+        text += (
+            f"; {_us(-fusion.ns_removed)} µs removed, {_us(fusion.ns_absorbed)} µs absorbed, "
+            f"net {_us(fusion.ns_absorbed - fusion.ns_removed)} µs a layer"
+        )
+    return text + "."
+
+
+def moved_line(comparison: Comparison) -> str | None:
+    """What moved out of the layers."""
+    moved = comparison.with_status("moved")
+    if not moved:
+        return None
+    names = ", ".join(f.row.name for f in moved)
+    return f"Moved: {len(moved)} launches of each layer now run once a step, outside the layers ({names})."
+
+
+def others_line(comparison: Comparison) -> str | None:
+    """Whether anything else moved, and how sure that is."""
+    absorbers = {id(f.absorber) for f in comparison.fusions}
+    everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
+    kept = [f for f in everything if f.status in ("unchanged", "changed") and id(f) not in absorbers]
+    if not kept:
+        return None
+    changed = [f for f in kept if f.status == "changed"]
+    if not comparison.timed:
+        state = "changed in number" if changed else "none changed in number"
+        return f"Other launches: {len(kept)}; {state}."
+    if changed:
+        listed = "; ".join(f"{f.row.name} {_us(f.delta)} µs {_interval(f)}" for f in changed)
+        return f"Something else moved: {len(changed)} of {len(kept)} other launches changed: {listed}."
+    largest = max(kept, key=lambda f: abs(f.delta) if not math.isnan(f.delta) else -1)
+    text = f"Nothing else moved: {len(kept)} other launches"
+    if math.isnan(largest.delta):
+        return text + "."
+    return f"{text}; the largest change is {_us(largest.delta)} µs {_interval(largest)} in {largest.row.name}."
+
+
+def net_line(comparison: Comparison, table: DiffTable) -> str | None:
+    """The whole effect per layer and per step."""
+    net = comparison.net
+    if net is None:
+        return None
+    launches = count(table.total.launches_change, sign=True)
+    per_step = net.launches_per_step
+    text = f"Net: {launches} launches a layer, {count(Fraction(per_step).limit_denominator(), sign=True)} a step"
+    if comparison.timed:
+        outside = table.step_change - table.layers * table.total.us_change
+        text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer × {table.layers} layers"
+        if outside:
+            text += f" {'+' if outside > 0 else '−'} {hundredths(abs(outside))} µs outside layers"
+        text += f" = {hundredths(table.step_change, sign=True)} µs of kernel time a step"
+        if not math.isnan(net.share_of_step):
+            text += f" ({_percent(net.share_of_step)} of the {net.share_basis})"
+    return text + "."
+
+
+def untraced_line(comparison: Comparison) -> str | None:
+    """Step times without a profiler beside the traced saving."""
+    untraced, net = comparison.untraced, comparison.net
+    if untraced is None or net is None:
+        return None
+    text = (
+        f"Untraced: the step took {untraced.before_us:.1f} → {untraced.after_us:.1f} µs "
+        f"({_signed(untraced.delta_us)} µs, {_percent(untraced.delta_us / untraced.before_us)})"
+    )
+    if comparison.timed:
+        text += f", where the traces' kernel time changed by {_us(net.ns_per_step)} µs"
+    return text + "."
+
+
+def _us(ns: float) -> str:
+    return hundredths(round(ns / 10), sign=True)
+
+
+def _signed(us: float) -> str:
+    return hundredths(round(us * 100), sign=True)
+
+
+def _percent(share: float) -> str:
+    return f"{'−' if share < 0 else '+'}{abs(share):.1%}"
+
+
+def _interval(finding: Finding) -> str:
+    if math.isnan(finding.low):
+        return ""
+    return f"(95 % CI {_us(finding.low)} to {_us(finding.high)})"

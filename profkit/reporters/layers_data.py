@@ -1,0 +1,193 @@
+"""The layers report as data, schema ``profkit.layers/1``: what every format of it is made from. See docs/json.md."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from profkit.accounting import Census, KindCensus
+from profkit.runs import RunFile
+
+SCHEMA = "profkit.layers/1"
+
+
+def report(runs: Sequence[tuple[RunFile, Census]]) -> dict[str, Any]:
+    """Everything that the layers report says about `runs`. Launches and µs are per layer per step."""
+    entries = [_run(run, census) for run, census in runs]
+    return {"schema": SCHEMA, "runs": entries, "average": _average(entries)}
+
+
+def _run(run: RunFile, census: Census) -> dict[str, Any]:
+    record = run.record or {}
+    kinds = [_kind(census, k) for k in census.kinds]
+    default = kinds[census.default] if kinds else None
+    return {
+        "run": run.label,
+        "rank": census.info.processes[0].rank if len(census.info.processes) == 1 else None,
+        "device": ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name"),
+        "profiler": census.info.profiler,
+        "format": census.info.format,
+        "timed": census.info.timed,
+        "workload": record.get("workload"),
+        "methods": dict(census.methods),
+        "ledger": _ledger(census),
+        "steps_found_by": census.step_method,
+        "step_kinds": kinds,
+        "default_step_kind": default["id"] if default else None,
+        "layers": default["layers"] if default else [],
+        "selected": _selected(census),
+        "beyond_steps": [
+            {**_named(row), "where": row["where"], "launches": int(row["launches"]), "us": _us(row["ns"], 1, census)}
+            for row in census.beyond_steps.to_dict("records")
+        ],
+        "untraced": record.get("untraced"),
+        "refusal": {"code": census.refusal.code, "message": census.refusal.message} if census.refusal else None,
+        "warnings": [{"code": d.code, "message": d.message} for d in census.diagnostics],
+    }
+
+
+def _ledger(census: Census) -> dict[str, Any]:
+    ledger = census.ledger
+    names = (
+        "ops",
+        "in_layers",
+        "in_ranges",
+        "in_graph_outside_layers",
+        "outside_graphs",
+        "unattributed",
+        "warm_up",
+        "set_aside",
+    )
+    counts: dict[str, Any] = {n: getattr(ledger, n) for n in names}
+    counts["us"] = {n: _us(ns, 1, census) for n, ns in ledger.ns.items()}
+    return counts
+
+
+def _kind(census: Census, kind: KindCensus) -> dict[str, Any]:
+    steps = kind.kind.steps
+    return {
+        "id": kind.kind.id,
+        "steps": steps,
+        "launches_per_step": kind.kind.ops_per_step,
+        "us_per_step": _us(kind.kind.gpu_ns, steps, census),
+        "layers": [_layer(census, kind, index) for index in range(len(kind.layers))],
+        "outside": [
+            {
+                **_named(row),
+                "where": row["where"],
+                "launches": _per(row["launches"], steps),
+                "us": _us(row["ns"], steps, census),
+            }
+            for row in kind.outside.to_dict("records")
+        ],
+    }
+
+
+def _layer(census: Census, kind: KindCensus, index: int) -> dict[str, Any]:
+    layer, steps = kind.layers.iloc[index], kind.kind.steps
+    slots = kind.slots[kind.slots["layer"] == index]
+    kernels = slots.groupby(["inside", "name", "canonical", "op_kind"], sort=False)[["launches", "ns"]].sum()
+    return {
+        "layer": int(layer["number"]),
+        "kind": layer["kind"],
+        "scope": layer["scope"],
+        "selected": bool(layer["selected"]),
+        "launches": _per(layer["launches"], steps),
+        "launches_by_kind": {k: _per(v, steps) for k, v in slots.groupby("op_kind")["launches"].sum().items()},
+        "kernel_us": _us(layer["kernel_ns"], steps, census),
+        "busy_us": _us(layer["busy_ns"], steps, census),
+        "span_us": _us(layer["span_ns"], steps, census),
+        "kernels": [
+            {
+                **_named(row),
+                "scope": row["inside"],
+                "launches": _per(row["launches"], steps),
+                "us": _us(row["ns"], steps, census),
+                "floor": None,
+            }
+            for row in kernels.reset_index().to_dict("records")
+        ],
+    }
+
+
+def _selected(census: Census) -> dict[str, Any]:
+    if not census.kinds:
+        return {"layers": 0, "launches": 0, "kernel_us": None, "kernels": []}
+    kind = census.chosen
+    slots, layers, steps = kind.selected_slots, kind.selected_layers, kind.kind.steps
+    per = max(layers * steps, 1)
+    return {
+        "layers": layers,
+        "launches": _per(slots["launches"].sum(), per),
+        "launches_by_kind": {k: _per(v, per) for k, v in slots.groupby("op_kind")["launches"].sum().items()},
+        "kernel_us": _us(slots["ns"].sum(), per, census),
+        "kernels": kernels_of_selection(census),
+    }
+
+
+def kernels_of_selection(census: Census) -> list[dict[str, Any]]:
+    """The selected layers' kernels together, per layer per step, with median and quartiles over steps.
+
+    `ns_total` and `launches_total` are the exact sums, for reports that round.
+    """
+    kind = census.chosen
+    layers, steps = kind.selected_layers, kind.kind.steps
+    if not layers:
+        return []
+    rows: list[dict[str, Any]] = []
+    keys = ["inside", "canonical", "op_kind"]
+    for (inside, canonical, op_kind), group in kind.selected_slots.groupby(keys, sort=False):
+        by_step = kind.slot_ns[group.index.to_numpy()].sum(axis=0) / layers / 1e3
+        quartiles = np.percentile(by_step, [25, 50, 75]) if census.info.timed else [None] * 3
+        rows.append(
+            {
+                "name": group["name"].iloc[0],
+                "short": census.display[str(canonical)],
+                "kind": op_kind,
+                "scope": inside,
+                "launches": _per(group["launches"].sum(), layers * steps),
+                "us": _us(group["ns"].sum(), layers * steps, census),
+                "us_median": _rounded(quartiles[1]),
+                "us_p25": _rounded(quartiles[0]),
+                "us_p75": _rounded(quartiles[2]),
+                "launches_total": int(group["launches"].sum()),
+                "ns_total": int(group["ns"].sum()),
+                "floor": None,
+            }
+        )
+    return rows
+
+
+def _average(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over the runs of what is per layer per step; each run counts once, whatever its length."""
+    usable = [e for e in entries if e["selected"]["layers"] and e["refusal"] is None]
+    if not usable:
+        return {"runs": 0, "layers": None, "launches": None, "kernel_us": None}
+    times = [e["selected"]["kernel_us"] for e in usable]
+    layers = {e["selected"]["layers"] for e in usable}
+    return {
+        "runs": len(usable),
+        "layers": layers.pop() if len(layers) == 1 else None,
+        "launches": sum(e["selected"]["launches"] for e in usable) / len(usable),
+        "kernel_us": None if None in times else sum(times) / len(times),
+    }
+
+
+def _named(row: Mapping[Hashable, Any]) -> dict[str, Any]:
+    return {"name": row["name"], "kind": row["op_kind"]}
+
+
+def _per(total: Any, count: int) -> int | float:
+    whole, rest = divmod(int(total), count)
+    return whole if rest == 0 else int(total) / count
+
+
+def _us(ns: Any, count: int, census: Census) -> float | None:
+    return _rounded(int(ns) / count / 1e3) if census.info.timed else None
+
+
+def _rounded(value: Any) -> float | None:
+    """To a millionth of a microsecond: sums of a million rows still agree to a nanosecond."""
+    return None if value is None else round(float(value), 6)

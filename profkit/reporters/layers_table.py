@@ -1,0 +1,52 @@
+"""The kernels of the selected layers as printed: rows that add up to the total in the last line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from profkit.reporters import rounding
+
+
+@dataclass(frozen=True)
+class KernelCells:
+    """One printed row, per layer per step; times are empty where not measured."""
+
+    scope: str
+    name: str
+    kind: str
+    launches: str
+    us: str
+    median: str
+    quartiles: str
+    total: bool = False
+
+
+def kernel_rows(entry: Mapping[str, Any]) -> list[KernelCells]:
+    """The rows of one run of the layers report, the total last.
+
+    Args:
+        entry: one of `runs` of ``profkit.layers/1``.
+    """
+    selected, timed = entry["selected"], entry["timed"]
+    kind = next(k for k in entry["step_kinds"] if k["id"] == entry["default_step_kind"])
+    per = Fraction(1, max(selected["layers"] * kind["steps"], 1))
+    kernels = selected["kernels"]
+    us = rounding.apportion([k["ns_total"] * per for k in kernels], Fraction(10)) if timed else [0] * len(kernels)
+    rows = [
+        KernelCells(
+            scope=k["scope"],
+            name=k["short"],
+            kind=k["kind"],
+            launches=rounding.count(k["launches_total"] * per),
+            us=rounding.hundredths(u) if timed else "",
+            median=f"{k['us_median']:.2f}" if timed else "",
+            quartiles=f"{k['us_p25']:.2f} … {k['us_p75']:.2f}" if timed else "",
+        )
+        for k, u in zip(kernels, us, strict=True)
+    ]
+    launches = sum((k["launches_total"] * per for k in kernels), Fraction())
+    total = rounding.hundredths(sum(us)) if timed else ""
+    return [*rows, KernelCells("", "total", "", rounding.count(launches), total, "", "", total=True)]

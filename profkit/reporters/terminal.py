@@ -1,0 +1,209 @@
+"""Reports for a terminal. Names come from strangers: they are printed as text, never as markup or control codes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from profkit.comparison.model import Comparison
+from profkit.reporters import diff_sentences as say
+from profkit.reporters.diff_table import DiffTable, TableRow, build
+from profkit.reporters.rounding import count, hundredths
+
+#: A pipe has no width; wide enough that no number wraps.
+_PIPE_WIDTH = 140
+_NAME_WIDTH = 56
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_STYLE = {"confirmed": "bold green", "refuted": "bold red", "inconclusive": "bold yellow"}
+
+
+def console() -> Console:
+    """Standard output, wide where it is no terminal."""
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    return Console(width=width, highlight=False, soft_wrap=False, emoji=False, markup=False)
+
+
+def clean(text: str, width: int | None = None) -> str:
+    """`text` without control characters, its middle left out where it is longer than `width`."""
+    text = _CONTROL.sub("�", text)
+    if width is None or len(text) <= width:
+        return text
+    head = (width - 1) * 2 // 3
+    return f"{text[:head]}…{text[head + 1 - width :]}"
+
+
+def print_diff(comparison: Comparison, out: Console) -> None:
+    """The diff, verdict first."""
+    out.print(Text(clean(say.headline(comparison)), style=_STYLE.get(comparison.verdict, "bold")))
+    for line in say.provenance(comparison):
+        out.print(Text(clean(line), style="dim"))
+    if comparison.findings:
+        table = build(comparison)
+        out.print()
+        out.print(_diff_table(comparison, table))
+        lines: list[str | None] = [
+            *say.scope_lines(comparison, table),
+            *(say.fusion_line(comparison, f) for f in comparison.fusions),
+            say.moved_line(comparison),
+            say.others_line(comparison),
+            say.net_line(comparison, table),
+            say.untraced_line(comparison),
+        ]
+        for line in lines:
+            if line:
+                out.print(Text(clean(line)))
+        out.print(Text(f"Work: {comparison.work}."))
+    out.print()
+    for reason in comparison.reasons:
+        out.print(Text(clean(f"[{reason.code}] {reason.message}")))
+
+
+def _diff_table(comparison: Comparison, data: DiffTable) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("in the layer")
+    table.add_column("launch")
+    table.add_column("status")
+    for name in ("before", "after", "change"):
+        table.add_column(name, justify="right")
+    if comparison.timed:
+        for name in ("µs before", "after", "change", "95 % CI"):
+            table.add_column(name, justify="right")
+    for row in data.rows:
+        table.add_row(*_cells(row, timed=comparison.timed))
+    table.add_section()
+    table.add_row(*_cells(data.total, timed=comparison.timed), style="bold")
+    outside = [*data.outside, *([data.outside_rest] if data.outside_rest else [])]
+    if outside:
+        table.add_row()
+        table.add_row(Text("outside the selection, per step", style="dim"))
+        for row in outside:
+            table.add_row(*_cells(row, timed=comparison.timed))
+    return table
+
+
+def _cells(row: TableRow, *, timed: bool) -> list[Text]:
+    kind = f" ({row.kind})" if row.kind in ("memcpy", "memset") and row.kind not in row.name else ""
+    cells = [
+        row.where,
+        clean(row.name, _NAME_WIDTH) + kind,
+        row.status,
+        count(row.launches_before),
+        count(row.launches_after),
+        count(row.launches_change, sign=True),
+    ]
+    if timed:
+        cells += [hundredths(row.us_before), hundredths(row.us_after), hundredths(row.us_change, sign=True)]
+        low_high = row.interval
+        cells.append("" if low_high is None else f"{_signed(low_high[0])} … {_signed(low_high[1])}")
+    return [Text(clean(c)) for c in cells]
+
+
+def _signed(us: float) -> str:
+    return hundredths(round(us * 100), sign=True)
+
+
+def print_layers(data: Mapping[str, Any], out: Console) -> None:
+    """The layers report of one or more runs."""
+    for entry in data["runs"]:
+        _print_run(entry, out)
+    average = data["average"]
+    if average["runs"] > 1:
+        us = "not timed" if average["kernel_us"] is None else f"{average['kernel_us']:.2f} µs"
+        out.print(
+            Text(f"Average of {average['runs']} runs: {average['launches']:g} launches and {us} a layer per step.")
+        )
+
+
+def _print_run(entry: Mapping[str, Any], out: Console) -> None:
+    title = " · ".join(str(p) for p in (entry["run"], entry["device"], entry["profiler"]) if p)
+    out.print(Text(clean(title), style="bold"))
+    ledger = entry["ledger"]
+    out.print(Text(clean(_ledger_line(ledger))))
+    methods = ", ".join(f"{n:,} by {m}" for m, n in entry["methods"].items()) or "none"
+    out.print(Text(f"Placed: {methods}. Steps: {clean(entry['steps_found_by'])}."))
+    for kind in entry["step_kinds"]:
+        chosen = " (reported here)" if kind["id"] == entry["default_step_kind"] and len(entry["step_kinds"]) > 1 else ""
+        us = "" if kind["us_per_step"] is None else f", {kind['us_per_step']:.2f} µs of kernel time"
+        out.print(Text(f"  {kind['steps']} × {kind['id']}: {kind['launches_per_step']} launches a step{us}{chosen}"))
+    if entry["layers"]:
+        out.print()
+        out.print(_kernels_table(entry))
+        out.print()
+        out.print(_layers_table(entry))
+        outside = next(k for k in entry["step_kinds"] if k["id"] == entry["default_step_kind"])["outside"]
+        if outside:
+            out.print()
+            out.print(_outside_table("outside layers, per step", outside, timed=entry["timed"]))
+    if entry["beyond_steps"]:
+        out.print()
+        out.print(_outside_table("in no step, whole recording", entry["beyond_steps"], timed=entry["timed"]))
+    for warning in entry["warnings"]:
+        out.print(Text(clean(f"[{warning['code']}] {warning['message']}"), style="yellow"))
+    out.print()
+
+
+def _ledger_line(ledger: Mapping[str, Any]) -> str:
+    parts = [
+        f"{ledger['in_layers']:,} in layers",
+        f"{ledger['in_ranges']:,} in ranges that are no layer",
+        f"{ledger['in_graph_outside_layers']:,} in a graph outside layers",
+        f"{ledger['outside_graphs']:,} outside graphs",
+        f"{ledger['unattributed']:,} unattributed",
+    ]
+    return f"{ledger['ops']:,} ops = {' + '.join(parts)}; {ledger['set_aside']:,} set aside as broken."
+
+
+def _kernels_table(entry: Mapping[str, Any]) -> Table:
+    from profkit.reporters.layers_table import kernel_rows
+
+    selected = entry["selected"]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(f"per layer per step ({selected['layers']} layers)")
+    table.add_column("launch")
+    table.add_column("launches", justify="right")
+    if entry["timed"]:
+        for name in ("µs", "median", "p25 … p75"):
+            table.add_column(name, justify="right")
+    for cells in kernel_rows(entry):
+        shown = [cells.scope, clean(cells.name, _NAME_WIDTH), cells.launches]
+        if entry["timed"]:
+            shown += [cells.us, cells.median, cells.quartiles]
+        table.add_row(*(Text(clean(c)) for c in shown), style="bold" if cells.total else None)
+    return table
+
+
+def _layers_table(entry: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("layer", "kind"):
+        table.add_column(name)
+    for name in ("launches", "kernel", "memcpy", "memset", *(("µs", "busy µs", "span µs") if entry["timed"] else ())):
+        table.add_column(name, justify="right")
+    for layer in entry["layers"]:
+        by_kind = layer["launches_by_kind"]
+        numbers = [layer["launches"], *(by_kind.get(k, 0) for k in ("kernel", "memcpy", "memset"))]
+        cells = [str(layer["layer"]), layer["kind"], *(f"{n:g}" for n in numbers)]
+        if entry["timed"]:
+            cells += [f"{layer[k]:.2f}" for k in ("kernel_us", "busy_us", "span_us")]
+        table.add_row(*(Text(clean(c)) for c in cells), style=None if layer["selected"] else "dim")
+    return table
+
+
+def _outside_table(title: str, rows: Sequence[Mapping[str, Any]], *, timed: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(title)
+    table.add_column("launch")
+    table.add_column("launches", justify="right")
+    if timed:
+        table.add_column("µs", justify="right")
+    for row in rows:
+        cells = [row["where"], clean(row["name"], _NAME_WIDTH), f"{row['launches']:g}"]
+        if timed:
+            cells.append(f"{row['us']:.2f}")
+        table.add_row(*(Text(clean(c)) for c in cells))
+    return table

@@ -1,0 +1,94 @@
+"""What a RUN on the command line stands for: run directories, trace files, or a glob of per-rank files."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profkit import run_dir
+from profkit.accounting import Census, Selection, take_census
+from profkit.errors import ProfkitError
+from profkit.readers import detect
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """One trace on disk.
+
+    Args:
+        label: how reports call it.
+        trace: the trace file.
+        record: run.json, None for a bare trace file.
+    """
+
+    label: str
+    trace: Path
+    record: Mapping[str, Any] | None
+
+
+def find(spec: str) -> list[RunFile]:
+    """The runs that `spec` names: a run directory (nested ones included), a trace file, or a glob of either.
+
+    Raises:
+        ProfkitError: it names nothing.
+    """
+    path = Path(spec)
+    if path.exists():
+        paths = [path]
+    else:
+        paths = [Path(p) for p in sorted(glob.glob(spec))]  # noqa: PTH207 - Path.glob takes no absolute pattern
+        if not paths:
+            hint = "matches nothing" if glob.has_magic(spec) else "no such file or directory"
+            raise ProfkitError(f"{spec}: {hint}. Give a run directory, a trace file, or a glob of per-rank files.")
+    found: list[RunFile] = []
+    for entry in paths:
+        if entry.is_dir():
+            found += [_of_run(run, entry) for run in run_dir.find(entry)]
+        else:
+            found.append(RunFile(entry.name, entry, None))
+    return found
+
+
+def _of_run(run: run_dir.Run, base: Path) -> RunFile:
+    workload = run.record.get("workload") or {}
+    label = run.path.relative_to(base).as_posix()
+    if label == ".":
+        label = str(workload.get("variant") or run.path.resolve().name)
+    return RunFile(label, run.trace_path, run.record)
+
+
+def one(spec: str, option: str) -> RunFile:
+    """The single run that `spec` names.
+
+    Raises:
+        ProfkitError: it names none or several.
+    """
+    found = find(spec)
+    if len(found) != 1:
+        shown = ", ".join(f.label for f in found[:6])
+        raise ProfkitError(
+            f"{option} {spec} names {len(found)} runs ({shown}); a diff takes one a side. Name one of them."
+        )
+    return found[0]
+
+
+def census_of(run: RunFile, selection: Selection) -> Census:
+    """Read and count one run."""
+    return take_census(detect.read(run.trace), selection)
+
+
+def identities(runs: Sequence[RunFile]) -> list[str]:
+    """A text for each run, equal for equal traces: by path, and by content where the sizes agree."""
+    sizes = [run.trace.stat().st_size for run in runs]
+    names: list[str] = []
+    for run, size in zip(runs, sizes, strict=True):
+        if sizes.count(size) > 1:
+            with run.trace.open("rb") as file:
+                names.append(hashlib.file_digest(file, "sha256").hexdigest())
+        else:
+            names.append(str(run.trace.resolve()))
+    return names
