@@ -79,14 +79,14 @@ def _version_key(path: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", str(path))]
 
 
-def find() -> Nsys:
-    """The first nsys that runs and is new enough.
+def find(root: Path = Path("/")) -> Nsys:
+    """The first nsys that runs and is new enough; installers' places are looked for below `root`.
 
     Raises:
         ProfkitError: none is there, or each one found cannot be used (says why for the first).
     """
     problems: list[str] = []
-    for path in candidates():
+    for path in candidates(root):
         try:
             return check(path)
         except ProfkitError as error:

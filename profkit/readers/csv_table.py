@@ -19,8 +19,8 @@ from profkit.errors import ProfkitError
 from profkit.readers.columns import Texts
 from profkit.trace import NONE
 
-#: A quote that neither opens nor closes a field.
-_INNER_QUOTE = re.compile(rb'[^,\r\n"]"[^,\r\n"]')
+_PLAIN_FIELD = r'(?:"[^"]*"|[^",]*)'
+_PLAIN_LINE = re.compile(rf"{_PLAIN_FIELD}(?:,{_PLAIN_FIELD})*")
 
 
 def header_of(line: bytes) -> list[str]:
@@ -95,7 +95,7 @@ class CsvTable:
     def _parse(self, body: bytes) -> dict[str, Any]:
         import pyarrow as pa
 
-        if _INNER_QUOTE.search(body.replace(b'""', b"")):
+        if not _is_plain(body):
             return self._columns_of(self._mended(body))
         try:
             return self._columns_of(body)
@@ -120,35 +120,47 @@ class CsvTable:
 
     def _mended(self, body: bytes) -> bytes:
         """`body` with inner quotes doubled, as CSV wants them."""
-        left, right = self._free, len(self.names) - self._free - 1
-        lines = body.decode().splitlines()
-        mended = []
-        for number, line in enumerate(lines, start=2):
-            if not line:
-                continue
-            fields = next(csv.reader([line]), [])
-            if '"' not in line or (len(fields) == len(self.names) and not _INNER_QUOTE.search(line.encode())):
-                self._check_count(number, len(fields))
-                mended.append(line)
-                continue
-            before = line.split(",", left)
-            after = before[-1].rsplit(",", right)
-            if len(before) != left + 1 or len(after) != right + 1:
-                self._check_count(number, len(before) + len(after) - 1)
-            text = after[0]
-            if len(text) > 1 and text.startswith('"') and text.endswith('"'):
-                text = text[1:-1]
-            rest = before[:-1] + after[1:]
-            if any(field.count('"') not in (0, 2) for field in rest):
-                raise self._bad_row(number, "has a quote inside a field that holds no free text")
-            quoted = '"' + text.replace('"', '""') + '"'
-            mended.append(",".join([*before[:-1], quoted, *after[1:]]))
-            self.mended_rows += 1
-        return "\n".join(mended).encode()
+        lines = body.decode().split("\n")
+        return "\n".join(self._mended_line(n, line.rstrip("\r")) for n, line in enumerate(lines, 2) if line).encode()
 
-    def _check_count(self, number: int, found: int) -> None:
-        if found != len(self.names):
+    def _mended_line(self, number: int, line: str) -> str:
+        if _PLAIN_LINE.fullmatch(line):
+            fields = next(csv.reader([line]))
+            if len(fields) == len(self.names):
+                return line
+        elif self._is_escaped(line):
+            return line
+        left, right = self._free, len(self.names) - self._free - 1
+        before = line.split(",", left)
+        after = before[-1].rsplit(",", right)
+        if len(before) != left + 1 or len(after) != right + 1:
+            found = len(before) + len(after) - 1
             raise self._bad_row(number, f"has {found} fields, the header has {len(self.names)}")
+        text = after[0]
+        if len(text) > 1 and text.startswith('"') and text.endswith('"'):
+            text = text[1:-1]
+        if any(field.count('"') not in (0, 2) for field in before[:-1] + after[1:]):
+            raise self._bad_row(number, "has a quote inside a field that holds no free text")
+        self.mended_rows += 1
+        quoted = '"' + text.replace('"', '""') + '"'
+        return ",".join([*before[:-1], quoted, *after[1:]])
+
+    def _is_escaped(self, line: str) -> bool:
+        """Whether the quotes inside fields are doubled already, by another writer than rocprofv3."""
+        try:
+            return len(next(csv.reader([line], strict=True))) == len(self.names)
+        except csv.Error:
+            return False
 
     def _bad_row(self, number: int, what: str) -> ProfkitError:
         return ProfkitError(f"{self.path}, line {number}: the row {what}. Mend the line, or record the run again.")
+
+
+def _is_plain(body: bytes) -> bool:
+    """Whether every other quote opens a field and every other one closes it, so that no field has a quote inside."""
+    text = np.frombuffer(b"\n" + body + b"\n", np.uint8)
+    quotes = np.flatnonzero(text == ord('"'))
+    before, after = text[quotes[::2] - 1], text[quotes[1::2] + 1]
+    opens = (before == ord(",")) | (before == ord("\n"))
+    closes = (after == ord(",")) | (after == ord("\n")) | (after == ord("\r"))
+    return len(quotes) % 2 == 0 and bool(opens.all()) and bool(closes.all())

@@ -30,6 +30,7 @@ from profkit.readers.hook_text import module_path
 from profkit.readers.json_stream import GZIP_MAGIC, ArrayStream
 from profkit.readers.kineto_header import Header, read_header
 from profkit.readers.kineto_rows import DOMAINS, Columns, DetailEvent, Event, KinetoRows
+from profkit.readers.unsupported import LEGACY_ROCPROF_KEY
 from profkit.trace import (
     LAUNCH_APIS,
     LAUNCHES,
@@ -58,7 +59,7 @@ def sniff(head: bytes, path: Path) -> bool:
     text = head.lstrip()
     if text[:1] == b"[":
         return _EVENT.search(text[:4096]) is not None
-    if text[:1] != b"{":
+    if text[:1] != b"{" or LEGACY_ROCPROF_KEY in text:
         return False
     if _SNIFF_KEYS.search(text):
         return True

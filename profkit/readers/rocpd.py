@@ -104,8 +104,8 @@ class _Run:
         name = self._table(_DISPATCHES)
         self._require(name, ["start", "end", "kernel_id", "pid", "agent_id"])
         select = {
-            "start": 'K."start"',
-            "end": 'K."end"',
+            "start": 'COALESCE(K."start", 0)',
+            "end": 'COALESCE(K."end", 0)',
             "name": "K.kernel_id",
             "owner": "K.pid",
             "agent": "K.agent_id",
@@ -136,8 +136,8 @@ class _Run:
             return
         self._require(name, ["start", "end", "name_id", "pid"])
         select = {
-            "start": 'K."start"',
-            "end": 'K."end"',
+            "start": 'COALESCE(K."start", 0)',
+            "end": 'COALESCE(K."end", 0)',
             "name": "K.name_id",
             "owner": "K.pid",
             "source": self._optional(name, "K", "src_agent_id"),
@@ -220,7 +220,7 @@ class _Run:
 
     @staticmethod
     def _region_select() -> dict[str, str]:
-        return {"start": 'R."start"', "end": 'R."end"', "owner": "R.pid", "thread": "R.tid"}
+        return {"start": 'COALESCE(R."start", 0)', "end": 'COALESCE(R."end", 0)', "owner": "R.pid", "thread": "R.tid"}
 
     # -- identity -----------------------------------------------------------------------------------------------------
 

@@ -19,11 +19,13 @@ _TORCH_ADVICE = "record with torch.profiler and export_chrome_trace, or under ns
 _SQLITE_MAGIC = b"SQLite format 3\x00"
 #: The header may follow lines that nsys prints before it.
 _PREAMBLE_LINES = 40
-#: Column names in a table of legacy rocprof, by table.
+#: In the arguments of every event of legacy rocprof's JSON, which is a Chrome trace like Kineto's.
+LEGACY_ROCPROF_KEY = b'"BeginNs"'
+#: Tables of legacy rocprof's database.
 _LEGACY_TABLES = frozenset({b"KERN", b"OPS", b"HIP", b"HSA", b"COPY"})
 
 
-def refuse(head: bytes, path: Path) -> ProfkitError | None:
+def refuse(head: bytes, path: Path) -> ProfkitError:
     """Why the file that begins with `head` (decompressed) is not read, for files that no reader accepts.
 
     Args:
@@ -31,15 +33,15 @@ def refuse(head: bytes, path: Path) -> ProfkitError | None:
         path: for the message.
 
     Returns:
-        The error to raise; None for an SQLite database of unknown kind, about which its reader knows more.
+        The error to raise: for a known format what to record instead, for others what profkit reads.
     """
     text = head.lstrip(b"\xef\xbb\xbf").lstrip()
     if not text:
         return ProfkitError(f"{path} is empty. {SUPPORTED}.")
     if head.startswith(_SQLITE_MAGIC):
-        return _refuse_sqlite(head, path)
+        return _refuse_sqlite(head, path) or _unknown(path)
     if text[:1] in (b"{", b"["):
-        return _refuse_json(text, path)
+        return _refuse_json(text, path) or _unknown(path)
     return _refuse_csv(text, path) or _unknown(path)
 
 
@@ -53,8 +55,8 @@ def _refuse_sqlite(head: bytes, path: Path) -> ProfkitError | None:
     return None
 
 
-def _refuse_json(text: bytes, path: Path) -> ProfkitError:
-    if b'"BeginNs"' in text or b'"DurationNs"' in text:
+def _refuse_json(text: bytes, path: Path) -> ProfkitError | None:
+    if LEGACY_ROCPROF_KEY in text:
         return ProfkitError(
             f"{path} is the JSON of the legacy rocprof, which names no launch of a kernel. "
             f"Open its results.csv for kernels alone, or {_ROCM_ADVICE}"
@@ -66,7 +68,7 @@ def _refuse_json(text: bytes, path: Path) -> ProfkitError:
         )
     if b'"batch_size"' in text and b'"mode"' in text and b'"file"' in text:
         return ProfkitError(f"{path} lists capture traces and is none itself: open the files that it names.")
-    return _unknown(path)
+    return None
 
 
 def _refuse_csv(text: bytes, path: Path) -> ProfkitError | None:

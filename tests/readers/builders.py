@@ -157,11 +157,12 @@ def json_record(start_ns: int, end_ns: int, *, correlation: int = 1, **values: A
     return {**identity, "start_timestamp": start_ns, "end_timestamp": end_ns} | values
 
 
-def json_dispatch(kernel_id: int, start_ns: int, end_ns: int, **values: Any) -> dict[str, Any]:
+def json_dispatch(kernel_id: int, start_ns: int, end_ns: int, *, correlation: int = 1, **values: Any) -> dict[str, Any]:
     """A kernel of 1024 work-items in groups of 64."""
     info = {"agent_id": {"handle": 104}, "queue_id": {"handle": 2}, "kernel_id": kernel_id, "group_segment_size": 512}
     info |= {"workgroup_size": {"x": 64, "y": 1, "z": 1}, "grid_size": {"x": 1024, "y": 1, "z": 1}}
-    return json_record(start_ns, end_ns, dispatch_info=info, stream_id={"handle": 3}) | values
+    stream = {"handle": 3}
+    return json_record(start_ns, end_ns, correlation=correlation, dispatch_info=info, stream_id=stream) | values
 
 
 def json_process(

@@ -20,12 +20,11 @@ import pytest
 from builders import SHARED
 
 from profkit.errors import ProfkitError
-from profkit.readers import kineto, rocpd, rocprof_csv, rocprof_json, unsupported
-from profkit.trace import NONE, Trace
+from profkit.readers.detect import read
+from profkit.trace import NONE
 
 CORPUS = SHARED / "corpus"
 H200 = SHARED / "h200"
-READERS = (rocpd, rocprof_json, rocprof_csv, kineto)
 LAUNCH = re.compile(r"^(cuda|cu|hip)\w*(Launch(Kernel|Cooperative)|GraphLaunch$|Mem(cpy|set)(?!Node))")
 OP_CATEGORIES = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 RANGE_CATEGORIES = {"user_annotation": "", "cpu_op": "cpu_op", "python_function": "python_function"}
@@ -36,25 +35,6 @@ def files(folder: Path, pattern: str) -> list[Any]:
     if not folder.is_dir():
         return [pytest.param(folder, marks=pytest.mark.skip(reason=f"no {folder.name} beside the repository"))]
     return [pytest.param(p, id="/".join(p.parts[-3:])) for p in sorted(folder.rglob(pattern))]
-
-
-def head_of(path: Path) -> bytes:
-    with path.open("rb") as raw:
-        opener = gzip.open if raw.read(2) == b"\x1f\x8b" else open
-    with opener(path, "rb") as file:
-        return bytes(file.read(1 << 16))
-
-
-def read(path: Path) -> Trace:
-    """The trace, from the one reader that recognises the content."""
-    head = head_of(path)
-    accepting = [r for r in READERS if r.sniff(head, path)]
-    if not accepting:
-        error = unsupported.refuse(head, path)
-        assert error is not None
-        raise error
-    assert len(accepting) == 1, accepting
-    return accepting[0].read(path)
 
 
 def exact_ns(event: dict[str, Any], base_ns: int) -> tuple[int, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -355,3 +357,23 @@ def test_sniffing_goes_by_content(tmp_path: Path) -> None:
     assert not sniffed('{"rocprofiler-sdk-tool": []}')
     assert not sniffed('[{"frame": {"name": "ROOT"}, "metrics": {}, "children": []}]')
     assert not sniffed('"Kind","Agent_Id"')
+
+
+def test_memory_is_bounded_by_the_piece_not_by_the_file(tmp_path: Path) -> None:
+    """F23: 66 MB of JSON, most of it arguments that no table holds."""
+    path = tmp_path / "trace.json.gz"
+    event = (
+        b'{"ph":"X","cat":"cpu_op","name":"op","pid":1,"tid":1,"ts":%d.5,"dur":1,"args":{"Call stack":"' + b"x" * 1000
+    )
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b'{"traceEvents": [')
+        file.writelines(event % i + b'"}},\n' for i in range(60_000))
+        file.write(b"{}]}")
+
+    tracemalloc.start()
+    trace = kineto.read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert len(trace.ranges) == 60_000
+    assert peak < 48e6

@@ -1,0 +1,70 @@
+"""Options are checked against the workload before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.capture.plan import Options, check_options, resolve_shapes, resolve_variant
+from profkit.errors import ProfkitError
+from profkit.workload import BuildContext, Shape, Step, Workload
+
+
+def _build(_: BuildContext) -> Step:
+    raise AssertionError("not built here")
+
+
+WORKLOAD = Workload(
+    name="w",
+    summary="",
+    variants={"slow": "", "fast": ""},
+    shapes={"rows": Shape(56, "rows"), "dtype": Shape("bf16", "dtype", choices=("bf16", "fp32"))},
+    build=_build,
+)
+
+
+def test_the_first_variant_is_the_default() -> None:
+    assert resolve_variant(WORKLOAD, None) == "slow"
+
+
+def test_a_given_variant_is_taken() -> None:
+    assert resolve_variant(WORKLOAD, "fast") == "fast"
+
+
+def test_an_unknown_variant_names_the_closest_and_all() -> None:
+    with pytest.raises(ProfkitError, match=r"no variant 'fats'\. Did you mean fast\? Known: slow, fast\."):
+        resolve_variant(WORKLOAD, "fats")
+
+
+def test_shapes_keep_their_defaults_and_types() -> None:
+    assert resolve_shapes(WORKLOAD, ["rows=8"]) == {"rows": 8, "dtype": "bf16"}
+    assert resolve_shapes(WORKLOAD, ["dtype=fp32"]) == {"rows": 56, "dtype": "fp32"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rows", "not name=value"),
+        ("=3", "not name=value"),
+        ("row=3", r"no shape 'row'\. Did you mean rows\?"),
+        ("rows=many", "expected an integer"),
+        ("rows=", "expected an integer"),
+        ("dtype=fp8", "not one of bf16, fp32"),
+    ],
+)
+def test_a_bad_shape_is_refused_with_what_would_do(text: str, message: str) -> None:
+    with pytest.raises(ProfkitError, match=message):
+        resolve_shapes(WORKLOAD, [text])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (Options("w", profiler="nsight"), "No profiler 'nsight'"),
+        (Options("w", replays=0), "--replays 0"),
+        (Options("w", warmup=0), "--warmup 0"),
+        (Options("w", profiler="torch", run_bodies=True), "--run-bodies belongs to the dispatch profiler"),
+    ],
+)
+def test_options_out_of_range_are_refused(options: Options, message: str) -> None:
+    with pytest.raises(ProfkitError, match=message):
+        check_options(options)
