@@ -150,6 +150,18 @@ def diff(
     raise typer.Exit(int(run(runs, Selection(layers, scope, steps, graph), gates, output_format)))
 
 
+@app.command()
+def scrub(
+    source: Annotated[Path, typer.Argument(help="A run directory or a trace file.")],
+    target: Annotated[Path, typer.Argument(help="Where to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the target.")] = False,
+) -> None:
+    """Write a trace without environment, host names, paths and process lists."""
+    from profkit.commands.scrub import scrub as run
+
+    typer.echo(run(source, target, force=force))
+
+
 def split_command(arguments: Sequence[str]) -> tuple[list[str], Trailing]:
     """Set apart what follows the first ``--``: it belongs to another program."""
     if "--" not in arguments:

@@ -23,6 +23,9 @@ _ROCM_SUFFIX = re.compile(r"(?: ?\[clone \.kd\]|\.kd)$")
 _INDUCTOR_COUNTER = re.compile(r"^(triton_[a-z]+_fused_.*?\D)_?\d+$")
 #: Addresses and hashes that a code generator puts into names (CuTe DSL, CUTLASS Python): new in every process.
 _PER_RUN_HASH = re.compile(r"(?:_|@|at_)0x[0-9a-f]+|_(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{16,}(?=_|$)")
+#: One copy or set has another name in each profiler: ``memcpy DtoD``, ``Memcpy DtoD (Device -> Device)``.
+_COPY = re.compile(r"^memcpy\s*([A-Za-z]+to[A-Za-z]+|\w*)", re.IGNORECASE)
+_SET = re.compile(r"^memset\b", re.IGNORECASE)
 _WORDS = re.compile(r"\b(?:const|void|volatile)\b")
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -40,6 +43,11 @@ _MAX_FUNCTORS = 3
 def canonical(name: str) -> str:
     """The name under which `name` is paired with the other run's; see the module's docstring."""
     text = _ROCM_SUFFIX.sub("", name.strip())
+    copy = _COPY.match(text)
+    if copy:
+        return f"memcpy {copy.group(1)}".rstrip()
+    if _SET.match(text):
+        return "memset"
     text = _INDUCTOR_COUNTER.sub(r"\1", text)
     text = _PER_RUN_HASH.sub("", text)
     if "(" not in text and "<" not in text:

@@ -151,6 +151,7 @@ def build_step(context: BuildContext, collective: Collective = local_copy) -> St
             "padding_rows": sizes.rows - sizes.requests,
             "masked_share_timing": round(batches["timing"].masked_share, 4),
             "masked_share_digest": round(batches["digest"].masked_share, 4),
+            "digest_inputs": f"{batches['digest'].masked_share:.0%} of the rows masked",
         },
     )
 

@@ -21,7 +21,7 @@ def digest(tensor: torch.Tensor) -> str:
     hashed = hashlib.sha256(header)
     if host.numel():
         # As bytes, since numpy has no bfloat16 and no float8.
-        hashed.update(host.reshape(-1).view(torch.uint8).numpy())
+        hashed.update(host.reshape(-1).view(torch.uint8).numpy().data)
     return hashed.hexdigest()
 
 

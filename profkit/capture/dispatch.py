@@ -40,6 +40,11 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._run_bodies = run_bodies
         self._paused = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch's own switch: guarding against torch.compile would import the compiler, 1.6 s, for the first operator."""
+        return False
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """A block whose operators are not recorded: the interpreter's own copies around a Triton body."""

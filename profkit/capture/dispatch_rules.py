@@ -35,6 +35,7 @@ _NO_LAUNCH = frozenset(
         "aten::_assert_async",
         "aten::_pin_memory",
         "_c10d_functional::wait_tensor",
+        "_c10d_functional::_wrap_tensor_autograd",
     }
 )
 #: Operators that return no tensor and yet read one back from the GPU.

@@ -87,8 +87,8 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
     Raises:
         ProfkitError: bad options, a profiler that is not here, a workload that fails, an output that exists.
     """
-    planned, found = plan(options)
     with process.terminable(), run_dir.new(output, force=force) as directory:
+        planned, found = plan(options)
         with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as work:
             capturing = _Capture(planned, found, directory, Path(work), output)
             content = capturing.run()

@@ -82,8 +82,10 @@ def _compared(
     why: Reason | None
     work, why = work_status.from_digests(before, after) or ("unknown", None)
     fusions = find_fusions(selected, count, (census_before.kind.steps, census_after.kind.steps), work == "preserved")
+    notes = [] if why is None else [why]
     if work == "unknown" and gone:
         work, why = work_status.from_trace(gone, fusions)
+        notes.append(why)
     untraced = _untraced(before, after)
     comparison = Comparison(
         before=before,
@@ -102,7 +104,6 @@ def _compared(
         untraced=untraced,
         thresholds=thresholds,
     )
-    notes = [] if why is None else [why]
     if not paired_all:
         message = "Layers outside the selection differ in number and are compared by name only in total launches."
         notes.append(Reason("other-layers-unpaired", message))

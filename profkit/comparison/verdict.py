@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from profkit.comparison.model import Comparison, Finding, Gates, Reason, Verdict
@@ -61,6 +62,9 @@ def _decide(comparison: Comparison, gates: Gates) -> tuple[Verdict, list[Reason]
         if gates.expect_removed is not None:
             reasons.append(Reason("launches-alone", "Judged on launches alone: whether the work is done is not known."))
             return "confirmed", reasons + _others_changed(comparison)
+        reasons.insert(
+            0, Reason("cannot-tell-work", "Launches are gone; whether their work is still done is not known.")
+        )
         return "inconclusive", reasons
     different = [
         f for f in (*comparison.findings, *comparison.elsewhere, *comparison.outside) if f.status != "unchanged"
@@ -94,7 +98,7 @@ def _others_changed(comparison: Comparison) -> list[Reason]:
     ]
     if not changed:
         return [Reason("nothing-else-moved", "No other launch changed in number, or in time beyond noise.")]
-    listed = ", ".join(f"{f.row.name} {f.delta / 1e3:+.2f} µs" for f in changed[:3])
+    listed = ", ".join(f"{f.row.name} {_time(f)}" for f in changed[:3])
     return [Reason("others-changed", f"{len(changed)} other launches changed beyond noise: {listed}.")]
 
 
@@ -107,6 +111,10 @@ def _differences(comparison: Comparison, different: Sequence[Finding]) -> list[R
         reasons.append(Reason("launches-added", f"{per_layer:g} launches per layer are new in {layers[1]} layers."))
     rest = [f for f in different if f not in added]
     if rest:
-        listed = ", ".join(f"{f.row.name} ({f.status}, {f.delta / 1e3:+.2f} µs)" for f in rest[:3])
+        listed = ", ".join(f"{f.row.name} ({f.status}{', ' + _time(f) if _time(f) else ''})" for f in rest[:3])
         reasons.append(Reason("launches-changed", f"{len(rest)} launches differ: {listed}."))
     return reasons
+
+
+def _time(finding: Finding) -> str:
+    return "" if math.isnan(finding.delta) else f"{finding.delta / 1e3:+.2f} µs"

@@ -14,8 +14,10 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     if first is None or second is None:
         return None
     one, other = first["outputs"], second["outputs"]
-    if any((before.record or {}).get(k) != (after.record or {}).get(k) for k in ("seed",)):
-        return None
+    seeds = [(e.record or {}).get("seed") for e in (before, after)]
+    if seeds[0] != seeds[1]:
+        message = f"The outputs were digested on inputs of different seeds ({seeds[0]} and {seeds[1]})."
+        return "unknown", Reason("digests-of-other-inputs", message)
     missing = sorted(set(one) ^ set(other))
     if missing:
         return "lost", Reason("outputs-missing", f"{len(missing)} outputs exist on one side only, e.g. {missing[0]}.")

@@ -132,6 +132,13 @@ def set_aside_note(ops: int, others: int, total_ops: int) -> list[Diagnostic]:
     return notes
 
 
+def graph_trace(ops: pd.DataFrame, launches: pd.DataFrame) -> str:
+    """`Info.graph_trace`: ``node`` where graph nodes, or the ops of a graph launch, are recorded one by one."""
+    graphs = launches.loc[launches["api"] == "graph", "correlation"]
+    in_graph = (ops["node"] != NONE) | ops["correlation"].isin(graphs[graphs != NONE])
+    return "node" if bool(in_graph.any()) else "unknown"
+
+
 def integers(values: Sequence[Any]) -> npt.NDArray[np.int64]:
     """Python values as int64; `NONE` for what is no integer, and unsigned 64-bit values wrapped."""
     try:

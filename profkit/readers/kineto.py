@@ -21,6 +21,7 @@ import pandas as pd
 from profkit.errors import ProfkitError
 from profkit.readers.columns import (
     broken_rows,
+    graph_trace,
     joined,
     set_aside_note,
     sorted_ranges,
@@ -123,7 +124,7 @@ class _Builder:
             profiler=self._header.profiler,
             devices=self._header.device_names(set(ops["device"].unique().tolist())),
             processes=tuple(Process(pid, rank) for pid in self._pids),
-            graph_trace=_graph_trace(sound, launches),
+            graph_trace=graph_trace(sound, launches),
             diagnostics=tuple(self._notes),
         )
         return Trace(sound, launches, ranges, table(NODES), info, set_aside)
@@ -227,10 +228,3 @@ class _Builder:
         if any(name.startswith("hip") for name in self._rows.call_names.labels()):
             return "amd"
         return "nvidia" if len(ops) or any(n.startswith("cu") for n in self._rows.call_names.labels()) else "none"
-
-
-def _graph_trace(ops: pd.DataFrame, launches: pd.DataFrame) -> str:
-    """``node`` where the ops of a graph launch, or graph nodes, are recorded one by one."""
-    graphs = launches.loc[launches["api"] == "graph", "correlation"]
-    in_graph = (ops["node"] != NONE) | ops["correlation"].isin(graphs[graphs != NONE])
-    return "node" if bool(in_graph.any()) else "unknown"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.readers import rocm
-from profkit.readers.columns import Texts, broken_rows, joined, set_aside_note, sorted_ranges, split_broken
+from profkit.readers.columns import Texts, broken_rows, graph_trace, joined, set_aside_note, sorted_ranges, split_broken
 from profkit.readers.hook_text import module_path
 from profkit.trace import (
     LAUNCH_APIS,
@@ -113,7 +113,7 @@ class RocmRows:
             profiler=profiler,
             devices=rocm.device_names(agents, ops["device"].unique().tolist()),
             processes=tuple(Process(pid) for pid in pids),
-            graph_trace=_graph_trace(sound, launches),
+            graph_trace=graph_trace(sound, launches),
             diagnostics=tuple(notes),
         )
         return Trace(sound, launches, ranges, table(NODES), info, set_aside)
@@ -156,10 +156,3 @@ class RocmRows:
             "nested": nested,
         }
         return sorted_ranges(table(RANGES, whole)[~broken]), int(broken.sum())
-
-
-def _graph_trace(ops: pd.DataFrame, launches: pd.DataFrame) -> str:
-    """``node`` where the ops of a graph launch are recorded one by one."""
-    graphs = launches.loc[launches["api"] == "graph", "correlation"]
-    in_graph = (ops["node"] != NONE) | ops["correlation"].isin(graphs[graphs != NONE])
-    return "node" if bool(in_graph.any()) else "unknown"

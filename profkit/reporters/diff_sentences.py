@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from profkit.comparison.model import Comparison, Finding, Fusion, Input
+from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason
 from profkit.reporters.diff_table import DiffTable
 from profkit.reporters.rounding import count, hundredths
 
@@ -13,7 +13,7 @@ _EVIDENCE = {
     "new": "a new launch at the same place",
     "renamed": "the launch there, under a new name",
     "grew": "which grew beyond noise",
-    "adjacent": "the launch behind them, whose time is unchanged within noise",
+    "adjacent": "the launch behind them, which grew by less than what counts",
 }
 
 
@@ -21,6 +21,23 @@ def headline(comparison: Comparison) -> str:
     """The verdict and its first reason."""
     reason = comparison.reasons[0].message if comparison.reasons else ""
     return f"{comparison.verdict.upper()}: {reason}" if reason else comparison.verdict.upper()
+
+
+_WORK_CODES = frozenset(
+    {"digests-equal", "digests-differ", "outputs-missing", "digests-of-other-inputs", "work-consistent", "work-unknown"}
+)
+
+
+def work_line(comparison: Comparison) -> str:
+    """Whether the work is still done, and how that is known."""
+    known = [r.message for r in comparison.reasons if r.code in _WORK_CODES]
+    return " ".join([f"Work {comparison.work}:", *known]) if known else f"Work: {comparison.work}."
+
+
+def other_reasons(comparison: Comparison) -> list[Reason]:
+    """The reasons that neither the headline nor another sentence tells."""
+    told = {*_WORK_CODES, "nothing-else-moved", "others-changed"} if comparison.findings else set()
+    return [r for r in comparison.reasons[1:] if r.code not in told]
 
 
 def provenance(comparison: Comparison) -> list[str]:
@@ -52,7 +69,7 @@ def scope_lines(comparison: Comparison, table: DiffTable) -> list[str]:
         return []
     lines = []
     for scope in table.scopes:
-        if not scope.launches_change and not scope.us_change:
+        if not scope.launches_change:
             continue
         text = (
             f"{scope.where}: {count(scope.launches_before)} → {count(scope.launches_after)} launches a layer, "
@@ -140,7 +157,7 @@ def untraced_line(comparison: Comparison) -> str | None:
         f"({_signed(untraced.delta_us)} µs, {_percent(untraced.delta_us / untraced.before_us)})"
     )
     if comparison.timed:
-        text += f", where the traces' kernel time changed by {_us(net.ns_per_step)} µs"
+        text += f"; the traces' kernel time, which holds no gaps between launches, by {_us(net.ns_per_step)} µs"
     return text + "."
 
 

@@ -24,7 +24,7 @@ def escape(text: str, width: int | None = None) -> str:
 
 def diff(comparison: Comparison) -> str:
     """The diff: verdict, table, fusion, what else moved, net, provenance."""
-    lines = [f"**{comparison.verdict.upper()}**: {escape(comparison.reasons[0].message)}", ""]
+    lines = [f"**{escape(say.headline(comparison))}**", ""]
     if comparison.findings:
         table = build(comparison)
         lines += [*_diff_table(comparison, table), ""]
@@ -35,10 +35,10 @@ def diff(comparison: Comparison) -> str:
             say.others_line(comparison),
             say.net_line(comparison, table),
             say.untraced_line(comparison),
-            f"Work: {comparison.work}.",
+            say.work_line(comparison),
         ]
         lines += [f"- {escape(s)}" for s in sentences if s]
-    lines += [f"- {escape(r.message)} `{r.code}`" for r in comparison.reasons[1:]]
+    lines += [f"- {escape(r.message)} `{r.code}`" for r in say.other_reasons(comparison)]
     lines += ["", "<sub>", *(f"{escape(line)}  " for line in say.provenance(comparison)), "</sub>", ""]
     return "\n".join(lines)
 

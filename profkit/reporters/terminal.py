@@ -17,7 +17,7 @@ from profkit.reporters.diff_table import DiffTable, TableRow, build
 from profkit.reporters.rounding import count, hundredths
 
 #: A pipe has no width; wide enough that no number wraps.
-_PIPE_WIDTH = 140
+_PIPE_WIDTH = 170
 _NAME_WIDTH = 56
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _STYLE = {"confirmed": "bold green", "refuted": "bold red", "inconclusive": "bold yellow"}
@@ -41,8 +41,8 @@ def clean(text: str, width: int | None = None) -> str:
 def print_diff(comparison: Comparison, out: Console) -> None:
     """The diff, verdict first."""
     out.print(Text(clean(say.headline(comparison)), style=_STYLE.get(comparison.verdict, "bold")))
-    for line in say.provenance(comparison):
-        out.print(Text(clean(line), style="dim"))
+    for origin in say.provenance(comparison):
+        out.print(Text(clean(origin), style="dim"))
     if comparison.findings:
         table = build(comparison)
         out.print()
@@ -55,25 +55,24 @@ def print_diff(comparison: Comparison, out: Console) -> None:
             say.net_line(comparison, table),
             say.untraced_line(comparison),
         ]
+        out.print()
         for line in lines:
             if line:
                 out.print(Text(clean(line)))
-        out.print(Text(f"Work: {comparison.work}."))
+        out.print(Text(clean(say.work_line(comparison))))
     out.print()
-    for reason in comparison.reasons:
+    for reason in say.other_reasons(comparison):
         out.print(Text(clean(f"[{reason.code}] {reason.message}")))
 
 
 def _diff_table(comparison: Comparison, data: DiffTable) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("in the layer")
-    table.add_column("launch")
-    table.add_column("status")
-    for name in ("before", "after", "change"):
-        table.add_column(name, justify="right")
-    if comparison.timed:
-        for name in ("µs before", "after", "change", "95 % CI"):
-            table.add_column(name, justify="right")
+    table.add_column("in the layer", no_wrap=True)
+    table.add_column("launch", no_wrap=True, overflow="ellipsis")
+    table.add_column("status", no_wrap=True)
+    numbers = ["before", "after", "change"] + (["µs before", "after", "change", "95 % CI"] if comparison.timed else [])
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
     for row in data.rows:
         table.add_row(*_cells(row, timed=comparison.timed))
     table.add_section()

@@ -1,4 +1,4 @@
-"""`profkit capture -- CMD`: the program's terminal, signals and exit status are its own, and a run directory is left."""
+"""`profkit capture -- CMD`: the program keeps its terminal, signals and exit status; a run directory is left."""
 
 from __future__ import annotations
 

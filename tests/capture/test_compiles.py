@@ -34,16 +34,16 @@ def second_kernel(p, n):
 def build(kernel):
     triton.compile(ASTSource(kernel, {"p": "*i32", "n": "i32"}), target=GPUTarget("cuda", 90, 32))
 
-def dynamo():
-    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+def dynamo(function):
+    torch.compile(function, backend="eager")(torch.ones(2))
 
 watch = CompileWatch()
 build(first_kernel)
-dynamo()
+dynamo(lambda x: x + 1)
 watch.open_window()
 build(second_kernel)
 build(first_kernel)
-dynamo()
+dynamo(lambda x: x + 2)
 watch.close_window()
 build(second_kernel)
 print(json.dumps(watch.to_dict()))

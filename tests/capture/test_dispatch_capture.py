@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import getpass
 import json
+import shutil
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -119,9 +120,9 @@ def test_the_directory_and_the_output_name_neither_machine_nor_user(tmp_path: Pa
         assert f'"{name}"' not in written
 
 
-def test_an_existing_directory_is_kept_without_force_and_replaced_with_it(tmp_path: Path) -> None:
+def test_an_existing_directory_is_kept_without_force_and_replaced_with_it(tmp_path: Path, capture: Capture) -> None:
     arguments = ("capture", TOY, "--profiler", "dispatch", "-o", "run")
-    assert profkit(*arguments, "--variant", "fused", cwd=tmp_path).returncode == 0
+    shutil.copytree(capture(TOY, "fused").path, tmp_path / "run")
     before = (tmp_path / "run" / "run.json").read_text()
     refused = profkit(*arguments, "--variant", "lossy", cwd=tmp_path)
     assert refused.returncode == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,10 +44,9 @@ def annotation(
     return {"ph": "X", "cat": cat, "name": text, "pid": pid, "tid": tid, **times, "args": {}}
 
 
-def kineto_trace(path: Path, events: Sequence[Any], *, zipped: bool = False, **header: Any) -> Path:
+def kineto_trace(path: Path, events: Sequence[Any], **header: Any) -> Path:
     """Write a trace with `events`; `header` holds top-level values before them."""
-    text = msgspec.json.encode({**header, "traceEvents": list(events)})
-    path.write_bytes(gzip.compress(text) if zipped else text)
+    path.write_bytes(msgspec.json.encode({**header, "traceEvents": list(events)}))
     return path
 
 
@@ -58,18 +56,13 @@ _SHAPE = ["Workgroup_Size_X", "Workgroup_Size_Y", "Workgroup_Size_Z", "Grid_Size
 _OLD_SIZES = ["Private_Segment_Size", "Group_Segment_Size"]
 _NEW_SIZES = ["LDS_Block_Size", "Scratch_Size", "VGPR_Count", "Accum_VGPR_Count", "SGPR_Count"]
 _NAMED = ["Kernel_Id", "Kernel_Name", "Correlation_Id", "Start_Timestamp", "End_Timestamp"]
+_NOW = ["Kind", "Agent_Id", "Queue_Id", "Stream_Id", "Thread_Id", "Dispatch_Id", *_NAMED, *_NEW_SIZES, *_SHAPE]
 #: Headers of kernel_trace.csv: ROCm 6.1, 6.2, 7.0, and rocpd converted to CSV (which writes another case).
 KERNEL_HEADERS: Mapping[str, list[str]] = {
     "a": ["Kind", "Agent_Id", "Queue_Id", *_NAMED, *_OLD_SIZES, *_SHAPE],
     "b": ["Kind", "Agent_Id", "Queue_Id", "Thread_Id", "Dispatch_Id", *_NAMED, *_OLD_SIZES, *_SHAPE],
-    "c": ["Kind", "Agent_Id", "Queue_Id", "Stream_Id", "Thread_Id", "Dispatch_Id", *_NAMED, *_NEW_SIZES, *_SHAPE],
-}
-KERNEL_HEADERS = {
-    **KERNEL_HEADERS,
-    "d": [
-        "Guid",
-        *[n.replace("LDS", "Lds").replace("VGPR", "Vgpr").replace("SGPR", "Sgpr") for n in KERNEL_HEADERS["c"]],
-    ],
+    "c": _NOW,
+    "d": ["Guid", *[n.replace("LDS", "Lds").replace("VGPR", "Vgpr").replace("SGPR", "Sgpr") for n in _NOW]],
 }
 API_HEADER = ["Domain", "Function", "Process_Id", "Thread_Id", "Correlation_Id", "Start_Timestamp", "End_Timestamp"]
 COPY_HEADER = [
@@ -82,6 +75,10 @@ COPY_HEADER = [
     "Start_Timestamp",
     "End_Timestamp",
 ]
+#: Of legacy rocprof's results.csv.
+LEGACY_HEADER = ["Index", "KernelName", "gpu-id", "queue-id", "queue-index", "pid", "tid", "grd", "wgr", "lds", "scr",
+          "arch_vgpr", "accum_vgpr", "sgpr", "wave_size", "sig", "obj", "DispatchNs", "BeginNs", "EndNs", "CompleteNs",
+          "DurationNs"]  # fmt: skip
 GUID = "00000f72-9106-7106-804d-ebe920342aed"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import (
+    LEGACY_HEADER,
     SHARED,
     annotation,
     call,
@@ -23,7 +24,6 @@ from builders import (
     rocprof_json,
     write_csv,
 )
-from test_rocprof_csv import LEGACY
 
 from profkit.readers.detect import read
 from profkit.trace import NONE, Trace
@@ -87,7 +87,7 @@ def rocpd(schema: str) -> Callable[[Path], Path]:
 
 def legacy(folder: Path) -> Path:
     row = {"KernelName": "k", "pid": 20, "grd": 64, "wgr": 64, "BeginNs": 10, "EndNs": 15}
-    return write_csv(folder / "x", LEGACY, [row])
+    return write_csv(folder / "x", LEGACY_HEADER, [row])
 
 
 NODE = {"graph id": 5, "graph node id": (5 << 32) | 3}

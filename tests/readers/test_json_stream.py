@@ -31,7 +31,7 @@ def read(path: Path, piece_bytes: int = 64) -> tuple[list[Any], dict[str, Any], 
     return items, {k: msgspec.json.decode(v) for k, v in stream.header.items()}, stream
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(_ITEMS, st.dictionaries(_TEXTS.filter(lambda k: k != "traceEvents"), _VALUES, max_size=2), st.integers(1, 80))
 def test_pieces_are_the_whole(tmp_path_factory: Any, items: list[Any], beside: dict[str, Any], piece: int) -> None:
     path = tmp_path_factory.mktemp("json") / "trace.json"

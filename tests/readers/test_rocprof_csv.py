@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import GUID, KERNEL_HEADERS, csv_call, csv_kernel, rocprof_csv, write_csv
+from builders import GUID, KERNEL_HEADERS, LEGACY_HEADER, csv_call, csv_kernel, rocprof_csv, write_csv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -300,16 +300,11 @@ def test_no_rows_at_all(tmp_path: Path) -> None:
         reader.read(rocprof_csv(tmp_path))
 
 
-LEGACY = ["Index", "KernelName", "gpu-id", "queue-id", "queue-index", "pid", "tid", "grd", "wgr", "lds", "scr",
-          "arch_vgpr", "accum_vgpr", "sgpr", "wave_size", "sig", "obj", "DispatchNs", "BeginNs", "EndNs", "CompleteNs",
-          "DurationNs"]  # fmt: skip
-
-
 def test_results_of_legacy_rocprof(tmp_path: Path) -> None:
     row = {"KernelName": "void f<double>(double*, int) [clone .kd]", "gpu-id": 8, "pid": 20, "tid": 21, "grd": 1000}
     row |= {"wgr": 256, "lds": 64, "arch_vgpr": 16, "BeginNs": START_NS, "EndNs": START_NS + 5}
 
-    trace = reader.read(write_csv(tmp_path / "results.csv", LEGACY, [row]), detail=True)
+    trace = reader.read(write_csv(tmp_path / "results.csv", LEGACY_HEADER, [row]), detail=True)
 
     op = trace.ops.to_dict("records")[0]
     assert (op["name"], op["device"], op["start"], op["end"]) == (
