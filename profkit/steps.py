@@ -279,7 +279,7 @@ def _lost(
         return np.zeros(count, dtype=np.bool_)
     codes, unique = pd.factorize(node)
     pair = step * len(unique) + codes
-    distinct = np.unique(pair)
+    distinct = pd.unique(pair)
     have = np.bincount(distinct // len(unique), minlength=count)
     ops_in = np.bincount(step, minlength=count)
     of_graph = np.unique(signature[distinct // len(unique)] * len(unique) + distinct % len(unique))

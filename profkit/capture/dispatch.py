@@ -42,7 +42,7 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """torch's own switch: guarding against torch.compile would import the compiler, 1.6 s, for the first operator."""
+        """torch's own switch; its guard against torch.compile would import the whole compiler, which takes 1.6 s."""
         return False
 
     @contextmanager

@@ -50,7 +50,7 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     for reader in readers:
         if reader.sniff(head, path):
             return reader.read(path, detail=detail)
-    raise unsupported.refuse(head, path) or ProfkitError(f"{path} is no trace in a format that profkit reads.")
+    raise unsupported.refuse(head, path)
 
 
 def _head(path: Path) -> bytes:

@@ -7,7 +7,6 @@ or a range refers to are read: the string table of an export also holds the reco
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import ProfkitError
+from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.sqlite_columns import Database, quoted
 from profkit.trace import (
     LAUNCHES,
@@ -46,14 +46,6 @@ THREAD_BITS = 0xFFFFFF
 
 #: NVTX_EVENTS.eventType: push/pop range, start/end range, domain creation.
 PUSH_POP, START_END, DOMAIN = 59, 60, 75
-
-_ABI_SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
-_APIS: Mapping[str, re.Pattern[str]] = {
-    "graph": re.compile(r"^cu(da)?GraphLaunch"),
-    "kernel": re.compile(r"^cu(da)?Launch(?!HostFunc)"),
-    "memcpy": re.compile(r"^cu(da)?Memcpy"),
-    "memset": re.compile(r"^cu(da)?Memset"),
-}
 
 #: CUpti_ActivityMemcpyKind, for exports without ENUM_CUDA_MEMCPY_OPER.
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
@@ -166,7 +158,7 @@ class _Reader:
 
     def _whole(self, source: _Source, *, detail: bool) -> dict[str, npt.NDArray[Any]]:
         sql, dtypes = self._select(source, detail=detail)
-        return self._with_process(self.db.integers(sql, dtypes))
+        return self._with_process(self.db.integers(sql, dtypes, split=source.table))
 
     def _select(self, source: _Source, *, detail: bool) -> tuple[str, dict[str, str]]:
         have = self.db.columns(source.table)
@@ -241,10 +233,9 @@ class _Reader:
         candidates = self.db.rows("SELECT id, value FROM StringIds WHERE value GLOB 'cu*'")
         calls: dict[int, tuple[str, str]] = {}
         for ident, value in candidates:
-            name = _ABI_SUFFIX.sub("", str(value))
-            api = next((a for a, pattern in _APIS.items() if pattern.match(name)), None)
+            api = launch_api(str(value))
             if api is not None:
-                calls[int(ident)] = (name, api)
+                calls[int(ident)] = (call_name(str(value)), api)
         if not calls:
             return table(LAUNCHES)
         dtypes = {"start": "int64", "end": "int64", "process": "int64", "correlation": "int64", "call": "int64"}

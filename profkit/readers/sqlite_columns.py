@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +21,8 @@ from profkit.errors import ProfkitError
 
 #: Rows in one Arrow batch: large enough that per-batch costs vanish, small enough to stay in cache.
 BATCH_ROWS = 1 << 16
+#: Tables from this size are read by two threads; below, starting them costs more than it saves.
+SPLIT_ROWS = 200_000
 
 
 def read_only_uri(path: Path) -> str:
@@ -47,7 +50,6 @@ class Database:
         if not path.is_file():
             raise ProfkitError(f"{path}: no such file.")
         self._uri = read_only_uri(path)
-        self._arrow: Any = None
         try:
             self._sqlite = sqlite3.connect(self._uri, uri=True)
             names = self._sqlite.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
@@ -63,10 +65,7 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Close both connections."""
-        if self._arrow is not None:
-            self._arrow.close()
-            self._arrow = None
+        """Close the connection."""
         self._sqlite.close()
 
     def columns(self, table: str) -> frozenset[str]:
@@ -101,28 +100,49 @@ class Database:
 
         option = adbc_driver_sqlite.StatementOptions.BATCH_ROWS.value
         try:
-            if self._arrow is None:
-                self._arrow = dbapi.connect(self._uri)
-            with self._arrow.cursor(adbc_stmt_kwargs={option: str(BATCH_ROWS)}) as cursor:
+            with (
+                dbapi.connect(self._uri) as connection,
+                connection.cursor(adbc_stmt_kwargs={option: str(BATCH_ROWS)}) as cursor,
+            ):
                 cursor.execute(sql)
                 yield from cursor.fetch_record_batch()
         except (AdbcError, OSError) as error:
             raise self._damaged(sql, error) from None
 
-    def integers(self, sql: str, dtypes: Mapping[str, str]) -> dict[str, npt.NDArray[Any]]:
+    def integers(self, sql: str, dtypes: Mapping[str, str], *, split: str | None = None) -> dict[str, npt.NDArray[Any]]:
         """Integer columns of `sql`, in the order of `dtypes`, each as one array of its dtype.
+
+        Args:
+            split: a table that `sql` reads alone, without conditions: where it is large, two threads read half each.
 
         Raises:
             ProfkitError: see `batches`; also a value that is no integer.
         """
+        queries = [sql] if split is None else self._halves(sql, split)
+        if len(queries) == 1:
+            parts = [self._integer_parts(sql, dtypes)]
+        else:
+            with ThreadPoolExecutor(len(queries)) as pool:
+                parts = list(pool.map(lambda query: self._integer_parts(query, dtypes), queries))
+        arrays = {name: [a for part in parts for a in part.pop(name)] for name in dtypes}
+        return {name: np.concatenate(arrays.pop(name) or [np.empty(0, dtype)]) for name, dtype in dtypes.items()}
+
+    def _integer_parts(self, sql: str, dtypes: Mapping[str, str]) -> dict[str, list[npt.NDArray[Any]]]:
         parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in dtypes}
         for batch in self.batches(sql):
             for index, (name, dtype) in enumerate(dtypes.items()):
                 parts[name].append(self.integer_column(batch, index, name, dtype, sql))
-        return {
-            name: np.concatenate(parts.pop(name)) if parts[name] else np.empty(0, dtype)
-            for name, dtype in list(dtypes.items())
-        }
+        return parts
+
+    def _halves(self, sql: str, table: str) -> list[str]:
+        try:
+            ((low, high),) = self._sqlite.execute(f"SELECT min(rowid), max(rowid) FROM {quoted(table)}").fetchall()
+        except sqlite3.OperationalError:  # a view, or a table WITHOUT ROWID
+            return [sql]
+        if low is None or high - low < SPLIT_ROWS:
+            return [sql]
+        middle = (low + high) // 2
+        return [f"{sql} WHERE rowid <= {middle}", f"{sql} WHERE rowid > {middle}"]
 
     def integer_column(self, batch: Any, index: int, name: str, dtype: str, sql: str) -> npt.NDArray[Any]:
         """Column `index` of an Arrow batch as an array of `dtype`; NULLs must have been replaced in SQL."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_a_signal_reaches_the_programs_group_and_its_exit_status_returns(
         "os.rename('up.part', 'up')\n"
         "time.sleep(600)\n"
     )
-    running = start("capture", "-o", "run", "--", "python3", "-c", program, cwd=tmp_path, **NSYS)
+    running = start("capture", "-o", "run", "--", sys.executable, "-c", program, cwd=tmp_path, **NSYS)
     wait_until((tmp_path / "up").exists)
     program_pid, child = map(int, (tmp_path / "up").read_text().split())
     running.send_signal(number)

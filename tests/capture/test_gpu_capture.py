@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from capture_cli import TOY, profkit
+from capture_cli import HERE, TOY, profkit
 
 torch = pytest.importorskip("torch", reason="captures run torch")
 
@@ -90,3 +90,15 @@ def test_auto_uses_a_profiler_that_times(tmp_path: Path) -> None:
     done = profkit("capture", TOY, "-o", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert run_dir.load(tmp_path / "run").record["timed"] is True
+
+
+def test_a_compilation_inside_the_window_is_recorded_and_reported(tmp_path: Path) -> None:
+    late = f"{HERE / 'late_workload.py'}:LATE"
+    cache = str(tmp_path / "cache")
+    arguments = ("capture", late, "--profiler", "torch", "--warmup", "1", "-o", "run")
+    done = profkit(*arguments, cwd=tmp_path, TRITON_CACHE_DIR=cache)
+    assert done.returncode == 0, done.stderr
+    assert "warning: compiled-inside-window" in done.stdout
+    record = run_dir.load(tmp_path / "run").record
+    assert [entry["name"] for entry in record["compiles"]["inside"]] == ["late_kernel"]
+    assert [warning["code"] for warning in record["warnings"]] == ["compiled-inside-window"]

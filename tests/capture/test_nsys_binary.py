@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ from profkit.errors import ProfkitError
 @pytest.fixture(autouse=True)
 def _no_nsys_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(nsys.BINARY_VARIABLE, raising=False)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
 
 def install(path: Path) -> Path:
+    """Make `path` the stub, run by this Python whatever PATH says."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(STUB_NSYS)
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STUB_NSYS}" "$@"\n')
+    path.chmod(0o755)
     return path
 
 
@@ -48,18 +51,18 @@ def test_the_variable_is_taken_alone(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_the_version_decides_which_ranges_are_pushed(
-    monkeypatch: pytest.MonkeyPatch, version: str, release: tuple[int, int], api: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, release: tuple[int, int], api: str
 ) -> None:
     monkeypatch.setenv("STUB_NSYS_VERSION", version)
-    found = nsys.check(STUB_NSYS)
+    found = nsys.check(install(tmp_path / "nsys"))
     assert found.release == release
     assert found.nvtx_api == api
 
 
-def test_an_old_nsys_is_refused_with_the_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_nsys_is_refused_with_the_minimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB_NSYS_VERSION", "2023.3.3.42-1")
     with pytest.raises(ProfkitError, match=r"nsys 2023\.3\.3\.42 is too old: 2023\.4 is the oldest"):
-        nsys.check(STUB_NSYS)
+        nsys.check(install(tmp_path / "nsys"))
 
 
 def test_an_old_nsys_on_path_does_not_hide_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
