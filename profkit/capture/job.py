@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from profkit.capture.plan import Plan
-from profkit.workload import ShapeValue
 
 #: An untraced process times at least this many replays: the quartiles of 20 are coarse and a replay costs under 1 ms.
 MIN_UNTRACED_REPLAYS = 50
@@ -25,7 +24,8 @@ class Job:
         nvtx: which API pushes ranges under nsys: ``nvtx`` (the package) or ``torch.cuda.nvtx``; "" elsewhere.
         result: where the worker writes its result, complete or not at all.
         trace: where the ``torch`` and ``dispatch`` recorders write their trace; "" for the others.
-        spec, variant, shapes, replays, warmup, seed, run_bodies: see `profkit.capture.plan.Plan`.
+        spec, variant, shapes, warmup, seed, run_bodies: see `profkit.capture.plan.Plan`.
+        replays: how many are recorded or timed.
     """
 
     recorder: str
@@ -33,8 +33,8 @@ class Job:
     result: str
     trace: str
     spec: str
-    variant: str
-    shapes: Mapping[str, ShapeValue]
+    variant: str | None
+    shapes: Sequence[str]
     replays: int
     warmup: int
     seed: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from profkit.errors import ProfkitError
@@ -39,13 +39,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Plan:
-    """`Options` made complete: every shape has its value and the profiler is one that can run.
+    """`Options` with a profiler that can run.
+
+    The worker resolves variant and shapes, so that a user's file is imported there and never in this process.
 
     Args:
         spec: the workload as the user gave it.
         name: the workload as run.json records it, without directories.
         source: ``shipped`` or ``file``.
-        variant, shapes, replays, warmup, seed, run_bodies: as they will run.
+        variant, shapes, warmup, seed, run_bodies: as in `Options`.
+        replays: how many will be recorded; the dispatch profiler runs the step once.
         profiler: ``nsys``, ``torch`` or ``dispatch``.
         why: why that profiler, one clause for the user.
     """
@@ -53,8 +56,8 @@ class Plan:
     spec: str
     name: str
     source: str
-    variant: str
-    shapes: Mapping[str, ShapeValue]
+    variant: str | None
+    shapes: Sequence[str]
     profiler: str
     why: str
     replays: int

@@ -38,8 +38,8 @@ def workload_record(
         **_common(trace, files),
         "workload": {
             "name": plan.name,
-            "variant": plan.variant,
-            "shapes": dict(plan.shapes),
+            "variant": traced["variant"],
+            "shapes": traced["shapes"],
             "layers": traced["layers"],
             "source": plan.source,
         },

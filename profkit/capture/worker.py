@@ -9,25 +9,25 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from profkit.capture.job import Job, read_job, write_result
+from profkit.capture.plan import resolve_shapes, resolve_variant
 from profkit.errors import ProfkitError
-from profkit.workload import BuildContext, Step
+from profkit.workload import BuildContext, ShapeValue, Step, Workload
 
 
-def build(job: Job, device: str) -> Step:
+def build(job: Job, workload: Workload, shapes: Mapping[str, ShapeValue], variant: str, device: str) -> Step:
     """The job's step on `device`.
 
     Raises:
-        ProfkitError: the workload cannot be loaded, or its step names its outputs or layers wrongly.
+        ProfkitError: the step has no layers, or two of one number.
     """
-    from profkit import kernels
-
-    workload = kernels.load(job.spec)
-    step = workload.build(BuildContext(variant=job.variant, shapes=job.shapes, device=device, seed=job.seed))
+    step = workload.build(BuildContext(variant=variant, shapes=shapes, device=device, seed=job.seed))
     numbers = [layer.number for layer in step.layers]
     if not numbers or len(set(numbers)) != len(numbers):
         raise ProfkitError(f"{workload.name}: a step needs layers with distinct numbers, found {numbers}.")
@@ -35,11 +35,25 @@ def build(job: Job, device: str) -> Step:
 
 
 def run(job: Job) -> dict[str, Any]:
-    """Do the job; see the recorders for what its result holds."""
+    """Do the job; returns what its recorder does (see there) with the ``variant`` and ``shapes`` that ran.
+
+    Raises:
+        ProfkitError: the workload cannot be loaded, has no such variant or shape, or cannot run here.
+    """
+    from profkit import kernels
+
+    workload = kernels.load(job.spec)
+    variant = resolve_variant(workload, job.variant)
+    shapes = resolve_shapes(workload, job.shapes)
+    result = _record(job, partial(build, job, workload, shapes, variant))
+    return {**result, "variant": variant, "shapes": shapes}
+
+
+def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
     if job.recorder == "dispatch":
         from profkit.capture.dispatch import record
 
-        return record(job, build(job, "cpu"))
+        return record(job, build_on("cpu"))
     import torch
 
     if not torch.cuda.is_available():
@@ -51,7 +65,7 @@ def run(job: Job) -> dict[str, Any]:
 
     recorder = time_untraced if job.recorder == "untraced" else record_traced
     with torch.no_grad():
-        return recorder(job, lambda: build(job, "cuda"))
+        return recorder(job, partial(build_on, "cuda"))
 
 
 def _report_crash(job: Job) -> None:

@@ -33,7 +33,9 @@ class Finished:
 
 
 def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
-    """Check `options` against the workload and choose the profiler; nsys is None unless it was chosen.
+    """Check `options` and choose the profiler; nsys is None unless it was chosen.
+
+    A shipped workload's variant and shapes are checked here too, before anything is started.
 
     Raises:
         ProfkitError: see `profkit.capture.plan`; or the profiler asked for is not here.
@@ -41,17 +43,18 @@ def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
     from profkit import kernels
 
     check_options(options)
-    workload = kernels.load(options.workload)
-    variant = resolve_variant(workload, options.variant)
-    shapes = resolve_shapes(workload, options.shapes)
-    profiler, why, found = _choose_profiler(options)
     is_file = ":" in options.workload
+    if not is_file:
+        workload = kernels.load(options.workload)
+        resolve_variant(workload, options.variant)
+        resolve_shapes(workload, options.shapes)
+    profiler, why, found = _choose_profiler(options)
     return Plan(
         spec=options.workload,
-        name=Path(options.workload).name if is_file else workload.name,
+        name=Path(options.workload).name,
         source="file" if is_file else "shipped",
-        variant=variant,
-        shapes=shapes,
+        variant=options.variant,
+        shapes=options.shapes,
         profiler=profiler,
         why=why,
         replays=1 if profiler == "dispatch" else options.replays,

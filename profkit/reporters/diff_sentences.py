@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason
@@ -83,12 +84,11 @@ def scope_lines(comparison: Comparison, table: DiffTable) -> list[str]:
 
 def fusion_line(comparison: Comparison, fusion: Fusion) -> str:
     """One fusion."""
-    names = [f.row.name for f in fusion.removed]
     into = fusion.absorber.row.name if fusion.absorber else "nothing that the trace shows"
     per_layer = sum(f.row.launches_before for f in fusion.removed) / (
         comparison.selected_layers[0] * comparison.steps[0]
     )
-    text = f"Fusion: {per_layer:g} launches a layer ({', '.join(names)}) became part of {into}, "
+    text = f"Fusion: {per_layer:g} launches a layer ({_where(fusion.removed)}) became part of {into}, "
     text += _EVIDENCE.get(fusion.evidence, "")
     if comparison.timed:
         text += (
@@ -103,8 +103,7 @@ def moved_line(comparison: Comparison) -> str | None:
     moved = comparison.with_status("moved")
     if not moved:
         return None
-    names = ", ".join(f.row.name for f in moved)
-    return f"Moved: {len(moved)} launches of each layer now run once a step, outside the layers ({names})."
+    return f"Moved: {len(moved)} launches of each layer ({_where(moved)}) now run once a step, outside the layers."
 
 
 def others_line(comparison: Comparison) -> str | None:
@@ -159,6 +158,20 @@ def untraced_line(comparison: Comparison) -> str | None:
     if comparison.timed:
         text += f"; the traces' kernel time, which holds no gaps between launches, by {_us(net.ns_per_step)} µs"
     return text + "."
+
+
+#: More names than this make a sentence unreadable; the table has them all.
+_MAX_NAMES = 3
+
+
+def _where(findings: Sequence[Finding]) -> str:
+    """Where launches are, or which they are if they share no scope."""
+    scopes = {f.row.where for f in findings}
+    if len(scopes) == 1 and findings[0].row.where:
+        return findings[0].row.where
+    names = [f.row.name for f in findings]
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:_MAX_NAMES])} and {rest} more"
 
 
 def _us(ns: float) -> str:

@@ -17,8 +17,8 @@ from profkit.reporters.diff_table import DiffTable, TableRow, build
 from profkit.reporters.rounding import count, hundredths
 
 #: A pipe has no width; wide enough that no number wraps.
-_PIPE_WIDTH = 170
-_NAME_WIDTH = 56
+_PIPE_WIDTH = 150
+_NAME_WIDTH = 48
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _STYLE = {"confirmed": "bold green", "refuted": "bold red", "inconclusive": "bold yellow"}
 
