@@ -17,7 +17,7 @@ import pandas as pd
 
 from profkit import names as kernel_names
 from profkit.attribution.ledger import Attribution, attribute
-from profkit.errors import ProfkitError
+from profkit.errors import CannotTellError, ProfkitError
 from profkit.integrity import Refusal, refuse
 from profkit.layers import LayerKey, Place, place
 from profkit.steps import StepKind, Steps, find_steps
@@ -25,6 +25,8 @@ from profkit.timeline import busy_and_span
 from profkit.trace import NONE, Diagnostic, Info, Trace
 
 Ints = npt.NDArray[np.int64]
+
+_NUMBER = re.compile(r"\d+")
 
 #: `where` of an op that no range covers.
 IN_GRAPH = "(in the graph, outside every range)"
@@ -77,7 +79,7 @@ class KindCensus:
         layers: one row a layer: family, number, kind, scope, selected, launches, kernel_ns, busy_ns, span_ns (sums over
             the steps).
         slots: one row a launch slot of a layer, in order: layer (row of `layers`), inside, name, canonical, op_kind,
-            occurrence, selected, launches, ns.
+            occurrence, launches, ns, in_layers (`Selection.layers` matches), selected (`Selection.scope` too).
         slot_ns: the same slots by step: nanoseconds, shape [slots, steps].
         outside: one row a kernel outside layers: where, name, canonical, op_kind, launches, ns.
         outside_ns: shape [outside rows, steps].
@@ -133,7 +135,13 @@ class Census:
 
     @property
     def chosen(self) -> KindCensus:
-        """The kind of step that the selection asks about."""
+        """The kind of step that the selection asks about.
+
+        Raises:
+            CannotTellError: the trace has no step.
+        """
+        if not self.kinds:
+            raise CannotTellError("no-steps", f"{self.info.source} has no step: {self.info.profiler} recorded no ops.")
         return self.kinds[self.default]
 
     def to_pandas(self) -> pd.DataFrame:
@@ -225,6 +233,21 @@ def _compiled(option: str, pattern: str | None) -> re.Pattern[str] | None:
         raise ProfkitError(f"{option} {pattern!r} is not a regular expression: {error}.") from None
 
 
+@dataclass(frozen=True)
+class _LayerOfScope:
+    """The layers of one kind of step.
+
+    Args:
+        row: for each scope its layer, -1 for scopes outside layers.
+        inside: for each scope the path inside its layer.
+        layers: one a layer: family, number, kind, scope.
+    """
+
+    row: Ints
+    inside: Sequence[str]
+    layers: pd.DataFrame
+
+
 class _Builder:
     def __init__(
         self,
@@ -245,10 +268,6 @@ class _Builder:
         self.names: list[str] = trace.ops["name"].cat.categories.tolist()
         self.op_kind = trace.ops["kind"].cat.codes.to_numpy()
         self.op_kinds: list[str] = trace.ops["kind"].cat.categories.tolist()
-        keys = sorted({p.layer for p in places if p.layer is not None}, key=lambda k: (k.family, k.number))
-        index = {k: i for i, k in enumerate(keys)}
-        self.keys: list[LayerKey] = keys
-        self.layer_of_scope = np.array([index[p.layer] if p.layer else -1 for p in places], dtype=np.int64)
 
     # -- one kind of step ---------------------------------------------------------------------------------------------
 
@@ -259,21 +278,63 @@ class _Builder:
         step = local[self.steps.step]
         rows = np.flatnonzero(step >= 0)
         inside = self.in_layer[rows]
-        slots, slot_ns = self._slots(rows[inside], step[rows[inside]], kind.steps)
-        layers = self._layers(rows[inside], step[rows[inside]], slots)
+        layered, layered_step = rows[inside], step[rows[inside]]
+        layer_of = self._layer_of_scope(layered)
+        slots, slot_ns = self._slots(layered, layered_step, kind, layer_of)
+        layers = self._layers(layered, layered_step, slots, layer_of)
         outside, outside_ns = self._outside(rows[~inside], step[rows[~inside]], kind.steps)
         _, step_span_ns = busy_and_span(self.start[rows], self.end[rows], step[rows])
         return KindCensus(kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns)
 
-    def _slots(self, rows: Ints, step: Ints, steps: int) -> tuple[pd.DataFrame, Ints]:
-        """Launch slots: ops of different steps are one slot if they are one node or, without nodes, if they have the
-        same place and name and are the same occurrence of it in the layer."""
+    def _layer_of_scope(self, rows: Ints) -> _LayerOfScope:
+        """Which scopes are one layer. Two scopes that name layer 3 under different outer ranges are one layer (the
+        graph's capture and the step around eager work, say), unless one method found several such: then they are
+        layers of different models."""
+        scope, method = self.attribution.scope[rows].astype(np.int64), self.attribution.method[rows]
+        pairs = pd.unique(scope * 256 + method)
+        seen: dict[tuple[LayerKey, int], set[str]] = {}
+        for pair in pairs.tolist():
+            layer = self.places[pair >> 8].layer
+            if layer is not None:
+                seen.setdefault((layer, pair & 255), set()).add(self.places[pair >> 8].outer)
+        apart = {layer.family for (layer, _), outers in seen.items() if len(outers) > 1}
+        used = [s for s in dict.fromkeys((pairs >> 8).tolist()) if self.places[s].layer is not None]
+        identity: dict[int, tuple[str, str, int]] = {}
+        for s in used:
+            layer = self.places[s].layer
+            assert layer is not None  # by the line that made `used`
+            identity[s] = (self.places[s].outer if layer.family in apart else "", layer.family, layer.number)
+        order = {key: row for row, key in enumerate(sorted(set(identity.values())))}
+        row = np.full(len(self.places), -1, dtype=np.int64)
+        inside = [""] * len(self.places)
+        kinds: dict[int, dict[str, str]] = {}
+        for s in used:
+            row[s] = order[identity[s]]
+            kinds.setdefault(order[identity[s]], {}).setdefault(self.places[s].kind, self.places[s].path)
+        for s in used:
+            parts = [self.places[s].inside]
+            if len(kinds[int(row[s])]) > 1:
+                parts.insert(0, self.places[s].kind.rpartition("#")[2].strip("._/ "))
+            inside[s] = "/".join(p for p in parts if p)
+        layers = pd.DataFrame(
+            {
+                "family": pd.Series(["/".join(p for p in key[:2] if p) for key in order], dtype=object),
+                "number": pd.Series([key[2] for key in order], dtype="int64"),
+                "kind": pd.Series([" + ".join(kinds[r]) for r in order.values()], dtype=object),
+                "scope": pd.Series([" + ".join(kinds[r].values()) for r in order.values()], dtype=object),
+            }
+        )
+        return _LayerOfScope(row, inside, layers)
+
+    def _slots(self, rows: Ints, step: Ints, kind: StepKind, layer_of: _LayerOfScope) -> tuple[pd.DataFrame, Ints]:
+        """Launch slots: ops of different steps are one slot if they are one node of the step's only graph or, without
+        that, if they have the same place and name and are the same occurrence of it in the layer."""
         scope = self.attribution.scope[rows].astype(np.int64)
-        node = self.trace.ops["node"].to_numpy()[rows]
-        if len(rows) and (node != NONE).all():
+        node, steps = self.trace.ops["node"].to_numpy()[rows], kind.steps
+        if len(rows) and kind.one_graph and (node != NONE).all():
             codes, unique = pd.factorize(node)
         else:
-            codes, unique = self._by_occurrence(rows, step, scope)
+            codes, unique = self._by_occurrence(rows, step, self._place_codes(scope, layer_of))
         count = len(unique)
         first = _first_of(codes, count)
         ns = np.bincount(codes * steps + step, weights=self.end[rows] - self.start[rows], minlength=count * steps)
@@ -281,21 +342,38 @@ class _Builder:
         launches = np.bincount(codes, minlength=count)
         step_start = np.full(steps, np.iinfo(np.int64).max)
         np.minimum.at(step_start, step, self.start[rows])
-        offset = np.bincount(codes, weights=self.start[rows] - step_start[step], minlength=count) / np.maximum(
-            launches, 1
-        )
-        layer = self.layer_of_scope[scope[first]]
+        offset = np.bincount(codes, weights=self.start[rows] - step_start[step], minlength=count) / launches
+        layer = layer_of.row[scope[first]]
         order = np.lexsort((offset, layer))
+        ordered = scope[first][order]
         slots = self._named(rows[first][order])
-        slots.insert(0, "inside", [self.places[s].inside for s in scope[first][order]])
+        slots.insert(0, "inside", pd.Series([layer_of.inside[s] for s in ordered], dtype=object))
         slots.insert(0, "layer", layer[order])
         slots["occurrence"] = slots.groupby(["layer", "inside", "canonical", "op_kind"], sort=False).cumcount()
         slots["launches"] = launches[order]
         slots["ns"] = slot_ns[order].sum(axis=1)
+        wanted = [self._layer_wanted(self.places[s]) for s in ordered]
+        slots["in_layers"] = np.array(wanted, dtype=bool)
+        within = [self.scope_pattern is None or bool(self.scope_pattern.search(i)) for i in slots["inside"]]
+        slots["selected"] = slots["in_layers"] & np.array(within, dtype=bool)
         return slots, slot_ns[order]
 
-    def _by_occurrence(self, rows: Ints, step: Ints, scope: Ints) -> tuple[Ints, Ints]:
-        place_and_name = (scope * len(self.names) + self.name[rows]) * len(self.op_kinds) + self.op_kind[rows]
+    def _layer_wanted(self, scope: Place) -> bool:
+        pattern = self.layer_pattern
+        return pattern is None or any(pattern.search(text) for text in (scope.path, *scope.names))
+
+    @staticmethod
+    def _place_codes(scope: Ints, layer_of: _LayerOfScope) -> Ints:
+        """One code for scopes that are the same place of the same layer in different steps."""
+        codes: dict[tuple[int, str], int] = {}
+        used = pd.unique(scope)
+        lookup = np.zeros(int(used.max()) + 1 if len(used) else 1, dtype=np.int64)
+        for s in used.tolist():
+            lookup[s] = codes.setdefault((int(layer_of.row[s]), layer_of.inside[s]), len(codes))
+        return lookup[scope]
+
+    def _by_occurrence(self, rows: Ints, step: Ints, where: Ints) -> tuple[Ints, Ints]:
+        place_and_name = (where * len(self.names) + self.name[rows]) * len(self.op_kinds) + self.op_kind[rows]
         group, _ = pd.factorize(place_and_name)
         groups = int(group.max()) + 1 if len(group) else 1
         key = step * groups + group
@@ -306,39 +384,20 @@ class _Builder:
         codes, unique = pd.factorize(occurrence * groups + group)
         return codes.astype(np.int64), np.asarray(unique)
 
-    def _layers(self, rows: Ints, step: Ints, slots: pd.DataFrame) -> pd.DataFrame:
-        layer = self.layer_of_scope[self.attribution.scope[rows]]
-        present = np.unique(layer)
-        local = np.full(len(self.keys), -1, dtype=np.int64)
-        local[present] = np.arange(len(present))
-        slots["layer"] = local[slots["layer"].to_numpy()]
-        group = step * max(len(present), 1) + local[layer]
-        busy, span = busy_and_span(self.start[rows], self.end[rows], group)
-        of_layer = np.arange(len(busy)) % max(len(present), 1)
-        texts: dict[int, Place] = {}
-        for scope in np.unique(self.attribution.scope[rows]):
-            texts.setdefault(int(local[self.layer_of_scope[scope]]), self.places[scope])
-        chosen = np.array([self._wanted(self.layer_pattern, texts[i].text) for i in range(len(present))], dtype=bool)
-        inside = np.array([self._wanted(self.scope_pattern, text) for text in slots["inside"]], dtype=bool)
-        slots["selected"] = chosen[slots["layer"].to_numpy()] & inside if len(slots) else np.empty(0, bool)
-        sums = slots.groupby("layer")[["launches", "ns"]].sum().reindex(range(len(present)), fill_value=0)
-        return pd.DataFrame(
-            {
-                "family": [self.keys[i].family for i in present],
-                "number": [self.keys[i].number for i in present],
-                "kind": [texts[i].kind for i in range(len(present))],
-                "scope": [texts[i].text for i in range(len(present))],
-                "selected": chosen,
-                "launches": sums["launches"].to_numpy(),
-                "kernel_ns": sums["ns"].to_numpy(),
-                "busy_ns": _summed(busy, of_layer, len(present)),
-                "span_ns": _summed(span, of_layer, len(present)),
-            }
+    def _layers(self, rows: Ints, step: Ints, slots: pd.DataFrame, layer_of: _LayerOfScope) -> pd.DataFrame:
+        layers = layer_of.layers
+        count = max(len(layers), 1)
+        layer = layer_of.row[self.attribution.scope[rows]]
+        busy, span = busy_and_span(self.start[rows], self.end[rows], step * count + layer)
+        group = np.arange(len(busy)) % count
+        sums = slots.groupby("layer")[["launches", "ns"]].sum().reindex(range(len(layers)), fill_value=0)
+        return layers.assign(
+            selected=np.isin(np.arange(len(layers)), slots["layer"][slots["in_layers"]].to_numpy()),
+            launches=sums["launches"].to_numpy(),
+            kernel_ns=sums["ns"].to_numpy(),
+            busy_ns=_summed(busy, group, len(layers)),
+            span_ns=_summed(span, group, len(layers)),
         )
-
-    @staticmethod
-    def _wanted(pattern: re.Pattern[str] | None, text: str) -> bool:
-        return pattern is None or pattern.search(text) is not None
 
     def _outside(self, rows: Ints, step: Ints, steps: int) -> tuple[pd.DataFrame, Ints]:
         table, codes = self._by_place(rows)
@@ -375,23 +434,38 @@ class _Builder:
         return ledger, beyond
 
     def _by_place(self, rows: Ints, *, warm_up: bool = False) -> tuple[pd.DataFrame, Ints]:
-        """Ops outside layers, grouped by where they are and by name, in order of first appearance."""
+        """Ops outside layers, grouped by where they are and by name, in order of first appearance. Ranges that differ
+        only in their numbers (one a step, say) are one place."""
         scope, method = self.attribution.scope[rows].astype(np.int64), self.attribution.method[rows]
         by_graph = self.attribution.joined.by_graph[rows]
-        where = np.where(scope != 0, scope + 3, np.where(method == 0, 0, np.where(by_graph, 1, 2)))
+        fixed = [UNATTRIBUTED, IN_GRAPH, EAGER, WARM_UP]
+        where = np.where(method == 0, 0, np.where(by_graph, 1, 2))
+        named, labels = self._outside_labels(scope)
+        where = np.where(scope != 0, named + len(fixed), where)
         if warm_up:
-            where = np.where(self.in_layer[rows], 3, where)
+            where = np.where(self.in_layer[rows], fixed.index(WARM_UP), where)
         key = (where * len(self.names) + self.name[rows]) * len(self.op_kinds) + self.op_kind[rows]
         codes, unique = pd.factorize(key)
         first = _first_of(codes, len(unique))
-        fixed = [UNATTRIBUTED, IN_GRAPH, EAGER, WARM_UP]
         table = self._named(rows[first])
-        labels = [fixed[w] if w < len(fixed) else self.places[w - 3].text for w in where[first]]
-        table.insert(0, "where", pd.Series(labels, dtype=object))
+        table.insert(0, "where", pd.Series([[*fixed, *labels][w] for w in where[first]], dtype=object))
         table["launches"] = np.bincount(codes, minlength=len(unique))
         weights = self.end[rows] - self.start[rows]
         table["ns"] = np.bincount(codes, weights=weights, minlength=len(unique)).astype(np.int64)
         return table, codes.astype(np.int64)
+
+    def _outside_labels(self, scope: Ints) -> tuple[Ints, list[str]]:
+        """For each scope a label's index; the label is the path, with ``#`` for numbers where several share it."""
+        used = pd.unique(scope).tolist()
+        shapes: dict[str, list[int]] = {}
+        for s in used:
+            shapes.setdefault(_NUMBER.sub("#", self.places[s].path), []).append(s)
+        lookup = np.zeros(max(used, default=0) + 1, dtype=np.int64)
+        labels: list[str] = []
+        for shape, members in shapes.items():
+            lookup[members] = len(labels)
+            labels.append(shape if len(members) > 1 else self.places[members[0]].path)
+        return lookup[scope], labels
 
     def _named(self, rows: Ints) -> pd.DataFrame:
         names = [self.names[c] for c in self.name[rows]]

@@ -32,11 +32,14 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | No
                 "normally).",
             )
         return Refusal("graph-level", _graph_level_advice(trace, launched))
+    if trace.info.graph_trace == "graph" and not attribution.joined.by_graph.any():
+        return Refusal("graph-level", _graph_level_advice(trace, launched))
     if steps.under_recorded:
         return Refusal(
             "under-recorded",
-            f"Of {steps.launched or len(steps.kind) + steps.incomplete} graph launches, {silent} have no ops and "
-            f"{steps.incomplete} only a part of them. Record again, with fewer replays or a longer flush interval.",
+            f"{silent} of {launched} graph launches have no ops, and {steps.incomplete} of "
+            f"{len(steps.kind) + steps.incomplete} recorded steps lost some of theirs. Record again, with fewer "
+            "replays or a longer flush interval.",
         )
     if not len(trace.ops):
         return Refusal("empty", "The trace holds no kernel, copy or memset. Check that the profiled range was reached.")
@@ -45,8 +48,9 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | No
 
 def _graph_level_advice(trace: Trace, launched: int) -> str:
     if trace.info.format.startswith("nsys"):
+        seen = f"{launched} graph launches" if launched else "whole graphs"
         return (
-            f"The trace has {launched} graph launches and no record of the kernels inside: it was recorded at graph "
+            f"The trace has {seen} and no record of the kernels inside: it was recorded at graph "
             "level. Record again with nsys profile --cuda-graph-trace=node (profkit capture does so)."
         )
     return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _INTEGER_CAST = re.compile(r"\((?:bool|char|short|int|long|long long|unsigned(?: \w+){0,2}|signed char)\)(?=-?\d)")
@@ -26,6 +26,8 @@ _PER_RUN_HASH = re.compile(r"(?:_|@|at_)0x[0-9a-f]+|_(?=[0-9a-f]*[a-f])(?=[0-9a-
 #: One copy or set has another name in each profiler: ``memcpy DtoD``, ``Memcpy DtoD (Device -> Device)``.
 _COPY = re.compile(r"^memcpy\s*([A-Za-z]+to[A-Za-z]+|\w*)", re.IGNORECASE)
 _SET = re.compile(r"^memset\b", re.IGNORECASE)
+#: nsys writes a boolean template argument as ``(bool)1``.
+_TRUE, _FALSE = re.compile(r"(?<=[<,( ])true(?=[>, )])"), re.compile(r"(?<=[<,( ])false(?=[>, )])")
 _WORDS = re.compile(r"\b(?:const|void|volatile)\b")
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -58,6 +60,7 @@ def canonical(name: str) -> str:
     text = _INTEGER_CAST.sub("", text)
     text = _INTEGER_SUFFIX.sub("", text)
     text = _WORDS.sub("", text)
+    text = _TRUE.sub("1", _FALSE.sub("0", text))
     text = "".join(text.split())
     return _without_parameters(text) if "<" in text else text
 
@@ -87,15 +90,26 @@ def display_names(names: Iterable[str]) -> dict[str, str]:
     """
     ordered = list(dict.fromkeys(names))
     shown = {n: _short(n, numbers=False) for n in ordered}
-    for numbers in (True, None):
-        users: dict[str, list[str]] = defaultdict(list)
-        for name, short in shown.items():
-            users[short].append(name)
-        for short, clash in users.items():
-            if len(clash) > 1:
-                for position, name in enumerate(clash, start=1):
-                    shown[name] = _short(name, numbers=True) if numbers else f"{short} [{position}]"
+    for clash in _clashes(shown):
+        for name in clash:
+            shown[name] = _short(name, numbers=True)
+    taken = set(shown.values())
+    for clash in _clashes(shown):
+        position = 1
+        for name in clash:
+            short = _short(name, numbers=True)
+            while f"{short} [{position}]" in taken:
+                position += 1
+            shown[name] = f"{short} [{position}]"
+            taken.add(shown[name])
     return shown
+
+
+def _clashes(shown: Mapping[str, str]) -> list[list[str]]:
+    users: dict[str, list[str]] = defaultdict(list)
+    for name, short in shown.items():
+        users[short].append(name)
+    return [names for names in users.values() if len(names) > 1]
 
 
 def _short(name: str, *, numbers: bool) -> str:

@@ -37,12 +37,14 @@ class StepKind:
         steps: how many there are.
         ops_per_step: launches in each.
         gpu_ns: sum over all of them of their ops' durations.
+        one_graph: each step is one replay of one executable graph, so a node is the same launch in all of them.
     """
 
     id: str
     steps: int
     ops_per_step: int
     gpu_ns: int
+    one_graph: bool
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,10 @@ def _matching(ranges: pd.DataFrame, pattern: str) -> pd.DataFrame:
 
 
 def _outer_family(trace: Trace, attribution: Attribution) -> pd.DataFrame | None:
-    """The repeated ranges, outside every layer, that each hold several launches and together hold every replay."""
+    """The repeated ranges, outside every layer, that each hold several launches and together hold most replays.
+
+    A replay outside them (a warm-up, say) does not keep them from being steps; it belongs to none.
+    """
     ranges, launches = attribution.ranges, trace.launches
     used = launches[attribution.joined.used]
     if not len(ranges) or not len(used):
@@ -119,16 +124,34 @@ def _outer_family(trace: Trace, attribution: Attribution) -> pd.DataFrame | None
     candidates = ranges.assign(shape=shape_of[codes])[~is_layer[codes]]
     graphs = used[(used["api"] == "graph").to_numpy()]
     best: tuple[int, int, pd.DataFrame] | None = None
-    for _, family in candidates.groupby(["process", "thread", "shape"], sort=False):
+    for _, found in candidates.groupby("shape", sort=False):
+        if len(found) < 2:
+            continue
+        family = _outermost(found.drop(columns="shape"))
         if len(family) < 2 or _inside_layer(family, attribution):
             continue
         held, replays = _held(family, used), _held(family, graphs)
-        if np.median(held) < 2 or replays.sum() < len(graphs):
+        if np.median(held) < 2 or 2 * replays.sum() < len(graphs):
             continue
         length = int((family["end"] - family["start"]).sum())
         if best is None or (int(held.sum()), length) > best[:2]:
             best = (int(held.sum()), length, family)
-    return None if best is None else best[2].drop(columns="shape")
+    return None if best is None else best[2]
+
+
+def _outermost(family: pd.DataFrame) -> pd.DataFrame:
+    """The ranges of `family` that lie in no other of them on their thread."""
+    ordered = family.sort_values(["process", "thread", "start", "end"], ascending=[True, True, True, False])
+    thread = ordered.groupby(["process", "thread"], sort=False).ngroup().to_numpy()
+    start, end = ordered["start"].to_numpy(), ordered["end"].to_numpy()
+    keep = np.ones(len(ordered), dtype=np.bool_)
+    covered, current = 0, -1
+    for index in range(len(ordered)):
+        if thread[index] != current:
+            covered, current = np.iinfo(np.int64).min, thread[index]
+        keep[index] = start[index] >= covered
+        covered = max(covered, end[index])
+    return ordered[keep]
 
 
 def _inside_layer(family: pd.DataFrame, attribution: Attribution) -> bool:
@@ -145,12 +168,14 @@ def _inside_layer(family: pd.DataFrame, attribution: Attribution) -> bool:
 
 
 def _held(family: pd.DataFrame, launches: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """How many of `launches` start inside each range of `family`, on its thread."""
-    process, thread = family["process"].iloc[0], family["thread"].iloc[0]
-    mine = launches[(launches["process"] == process) & (launches["thread"] == thread)]
-    starts = np.sort(mine["start"].to_numpy())
-    first = np.searchsorted(starts, family["start"].to_numpy())
-    return np.asarray(np.searchsorted(starts, family["end"].to_numpy()) - first)
+    """How many of `launches` start inside each range of `family`, on its process and thread."""
+    held: list[npt.NDArray[np.int64]] = []
+    starts = {k: np.sort(g["start"].to_numpy()) for k, g in launches.groupby(["process", "thread"], sort=False)}
+    for key, group in family.groupby(["process", "thread"], sort=False):
+        mine = starts.get(key, np.empty(0, np.int64))
+        first = np.searchsorted(mine, group["start"].to_numpy())
+        held.append(np.searchsorted(mine, group["end"].to_numpy()) - first)
+    return np.concatenate(held)
 
 
 def _by_ranges(trace: Trace, attribution: Attribution, family: pd.DataFrame, method: str) -> Steps:
@@ -158,7 +183,7 @@ def _by_ranges(trace: Trace, attribution: Attribution, family: pd.DataFrame, met
     launches = trace.launches
     range_of = np.full(len(launches), -1, dtype=np.int64)
     first = 0
-    for (process, thread), group in family.groupby(["process", "thread"], sort=True):
+    for (process, thread), group in _outermost(family).groupby(["process", "thread"], sort=True):
         group = group.sort_values("start")
         mine = np.flatnonzero((launches["process"] == process) & (launches["thread"] == thread))
         start = launches["start"].to_numpy()[mine]
@@ -168,7 +193,9 @@ def _by_ranges(trace: Trace, attribution: Attribution, family: pd.DataFrame, met
         first += len(group)
     row = attribution.joined.row
     step = np.where(row >= 0, range_of[row] if len(range_of) else -1, -1)
-    return _grouped(trace, step, method, [])
+    silent = (launches["api"] == "graph").to_numpy() & ~attribution.joined.used
+    notes = _silent_note(int((silent & (range_of >= 0)).sum()), int((launches["api"] == "graph").sum()))
+    return _grouped(trace, step, method, notes, partial=np.unique(range_of[silent & (range_of >= 0)]))
 
 
 def _by_replays(trace: Trace, attribution: Attribution) -> Steps:
@@ -178,12 +205,15 @@ def _by_replays(trace: Trace, attribution: Attribution) -> Steps:
     in_graph = joined.by_graph & (ops["correlation"].to_numpy() != NONE)
     replay[in_graph] = pd.factorize(key[in_graph])[0]
     graphs = (trace.launches["api"] == "graph").to_numpy()
-    silent = int((graphs & ~joined.used).sum())
-    notes: list[Diagnostic] = []
-    if silent:
-        message = f"{silent} of {int(graphs.sum())} graph launches have no ops in the recording."
-        notes.append(Diagnostic("launches-without-ops", message))
-    return _grouped(trace, replay, "graph replays", notes, silent=silent, launched=int(graphs.sum()))
+    silent, launched = int((graphs & ~joined.used).sum()), int(graphs.sum())
+    return _grouped(trace, replay, "graph replays", _silent_note(silent, launched), silent=silent, launched=launched)
+
+
+def _silent_note(silent: int, launched: int) -> list[Diagnostic]:
+    if not silent:
+        return []
+    message = f"{silent} of {launched} graph launches have no ops in the recording."
+    return [Diagnostic("launches-without-ops", message)]
 
 
 def _grouped(
@@ -194,8 +224,15 @@ def _grouped(
     *,
     silent: int = 0,
     launched: int = 0,
+    partial: npt.NDArray[np.int64] | None = None,
 ) -> Steps:
-    """Number the groups by start, set incomplete replays aside and sort the rest into kinds."""
+    """Number the groups by start, leave incomplete ones out and sort the rest into kinds.
+
+    Args:
+        group: each op's group, -1 for none.
+        silent: graph launches without ops that would have been steps.
+        partial: groups that are known to have lost ops.
+    """
     ops = trace.ops
     inside = group >= 0
     codes, unique = pd.factorize(group[inside])
@@ -211,7 +248,9 @@ def _grouped(
     rank[np.lexsort((ops["process"].to_numpy()[first_row], start))] = np.arange(count)
     step_of_row = rank[codes]
     signature, label = _signatures(ops.iloc[rows], step_of_row, count)
-    lost = _lost(ops.iloc[rows], step_of_row, signature, count, notes)
+    lost = _lost(ops.iloc[rows], step_of_row, count, notes)
+    if partial is not None:
+        lost[rank[np.isin(unique, partial)]] = True
     kept = np.flatnonzero(~lost)
     renumber = np.full(count, -1, dtype=np.int64)
     renumber[kept] = np.arange(len(kept))
@@ -227,17 +266,14 @@ def _signatures(
     ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int
 ) -> tuple[npt.NDArray[np.int64], list[str | None]]:
     """What makes two steps one kind: the executable graph where one graph is the whole step, else the op sequence."""
-    graph = ops["graph"].to_numpy()
-    node = ops["node"].to_numpy()
-    # An nsys node id holds its graph's id in the upper half; exports before 2025.5 have no column for it.
-    graph = np.where((graph == NONE) & (node != NONE), node >> 32, graph)
+    graph = _graph_ids(ops)
     lowest = np.full(count, np.iinfo(np.int64).max, dtype=np.int64)
     highest = np.full(count, np.iinfo(np.int64).min, dtype=np.int64)
     np.minimum.at(lowest, step, graph)
     np.maximum.at(highest, step, graph)
-    one_graph = (lowest == highest) & (lowest != NONE)
     process = np.zeros(count, dtype=np.int64)
     process[step] = ops["process"].to_numpy()
+    one_graph = (lowest == highest) & (lowest != NONE) & (_replays_in(ops, step, count) == 1)
     mixed = ~one_graph[step]
     sequence = _sequence_hashes(ops[mixed], step[mixed], count) if mixed.any() else np.zeros(count, np.int64)
     keys = pd.DataFrame(
@@ -248,7 +284,16 @@ def _signatures(
         }
     )
     signature = keys.groupby(["process", "graph", "sequence"], sort=False).ngroup().to_numpy().astype(np.int64)
-    return signature, [f"graph {lowest[i]}" if one_graph[i] else None for i in range(count)]
+    several = len(np.unique(process)) > 1
+    suffix = [f" of process {process[i]}" if several else "" for i in range(count)]
+    return signature, [f"graph {lowest[i]}{suffix[i]}" if one_graph[i] else None for i in range(count)]
+
+
+def _replays_in(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """How many launches each step's ops come from."""
+    launch, launches = pd.factorize(joint_key(ops["process"].to_numpy(), ops["correlation"].to_numpy()))
+    pairs = pd.unique(step * len(launches) + launch)
+    return np.bincount(pairs // len(launches), minlength=count)
 
 
 def _sequence_hashes(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
@@ -266,32 +311,49 @@ def _sequence_hashes(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int)
     return total.view(np.int64)
 
 
-def _lost(
-    ops: pd.DataFrame,
-    step: npt.NDArray[np.int64],
-    signature: npt.NDArray[np.int64],
-    count: int,
-    notes: list[Diagnostic],
-) -> npt.NDArray[np.bool_]:
-    """Steps that miss nodes which other replays of the same graph have, or have a node twice."""
-    node = ops["node"].to_numpy()
-    if (node == NONE).any():
-        return np.zeros(count, dtype=np.bool_)
-    codes, unique = pd.factorize(node)
-    pair = step * len(unique) + codes
-    distinct = pd.unique(pair)
-    have = np.bincount(distinct // len(unique), minlength=count)
-    ops_in = np.bincount(step, minlength=count)
-    of_graph = np.unique(signature[distinct // len(unique)] * len(unique) + distinct % len(unique))
-    expected = np.bincount(of_graph // len(unique), minlength=int(signature.max()) + 1)[signature]
-    partial, doubled = have < expected, ops_in > have
+def _lost(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int, notes: list[Diagnostic]) -> npt.NDArray[np.bool_]:
+    """Steps with a replay that misses nodes which other replays of its graph ran, or that ran a node twice.
+
+    A replay is one launch of a graph; a step may launch one graph several times, or several graphs.
+    """
+    lost = np.zeros(count, dtype=np.bool_)
+    has_node = (ops["node"] != NONE).to_numpy() & (ops["correlation"] != NONE).to_numpy()
+    if not has_node.any():
+        return lost
+    ops, step = (ops, step) if has_node.all() else (ops[has_node], step[has_node])
+    process = ops["process"].to_numpy()
+    replay, replays = pd.factorize(joint_key(process, ops["correlation"].to_numpy()))
+    node, nodes = pd.factorize(ops["node"].to_numpy())
+    graph = _graph_ids(ops)
+    graph_of = np.full(len(replays), np.iinfo(np.int64).max)
+    np.minimum.at(graph_of, replay, graph)
+    process_of = np.zeros(len(replays), np.int64)
+    process_of[replay] = process
+    kind, kinds = pd.factorize(joint_key(process_of.astype(np.int32), graph_of))
+    distinct = pd.unique(replay.astype(np.int64) * len(nodes) + node)
+    have = np.bincount(distinct // len(nodes), minlength=len(replays))
+    ran = np.bincount(replay, minlength=len(replays))
+    of_graph = pd.unique(kind[distinct // len(nodes)].astype(np.int64) * len(nodes) + distinct % len(nodes))
+    expected = np.bincount(of_graph // len(nodes), minlength=len(kinds))[kind]
+    partial, doubled = have < expected, ran > have
+    step_of = np.zeros(len(replays), np.int64)
+    step_of[replay] = step
     for code, which, text in (
         ("partial-replay", partial, "miss nodes that other replays of their graph ran"),
         ("doubled-node", doubled & ~partial, "ran a node more than once"),
     ):
         if which.any():
-            notes.append(Diagnostic(code, f"{int(which.sum())} of {count} replays {text}; they are left out."))
-    return partial | doubled
+            message = f"{int(which.sum())} of {len(replays)} replays {text}; their steps are left out."
+            notes.append(Diagnostic(code, message))
+            lost[step_of[which]] = True
+    return lost
+
+
+def _graph_ids(ops: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """The executable graph of each op, `NONE` for eager ops. An nsys node id holds its graph's id in the upper half;
+    exports before 2025.5 have no column for it."""
+    graph, node = ops["graph"].to_numpy(), ops["node"].to_numpy()
+    return np.where((graph == NONE) & (node != NONE), node >> 32, graph)
 
 
 def _kinds(
@@ -307,8 +369,9 @@ def _kinds(
     order = np.lexsort((-launches, -gpu_ns))
     kinds: list[StepKind] = []
     for position, old in enumerate(order, start=1):
-        name = label[int(np.flatnonzero(codes == old)[0])] or f"sequence {position}"
-        kinds.append(StepKind(name, int(steps[old]), int(launches[old] // steps[old]), int(gpu_ns[old])))
+        name = label[int(np.flatnonzero(codes == old)[0])]
+        sizes = int(steps[old]), int(launches[old] // steps[old]), int(gpu_ns[old])
+        kinds.append(StepKind(name or f"sequence {position}", *sizes, one_graph=name is not None))
     new = np.empty(len(unique), dtype=np.int32)
     new[order] = np.arange(len(unique))
     return kinds, new[codes].astype(np.int32)

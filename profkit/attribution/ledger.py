@@ -76,7 +76,9 @@ def attribute(trace: Trace) -> Attribution:
         method[chosen] = index
         scope[chosen] = found[chosen]
 
-    by_sequence = sequence.attribute(trace, joined, ranges, scopes, method == 0)
+    # Where nodes' creation is recorded and contradicts itself, order is no better witness.
+    open_ops = (method == 0) & ~np.isin(trace.ops["process"].to_numpy(), trace.nodes["process"].unique())
+    by_sequence = sequence.attribute(trace, joined, ranges, scopes, open_ops)
     method[by_sequence.placed] = METHODS.index("sequence")
     scope[by_sequence.placed] = by_sequence.scope[by_sequence.placed]
     if by_sequence.placed.any():

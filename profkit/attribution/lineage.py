@@ -51,7 +51,7 @@ def attribute(trace: Trace, ranges: pd.DataFrame, scopes: ScopeTable) -> Lineage
     broken = cyclic | (root_event[root] < 0) | np.isin(root, np.flatnonzero(parent == _AMBIGUOUS))
     if cyclic[leaf[has_node]].any():
         problems["cyclic-origin"] = len(np.unique(leaf[has_node & cyclic[leaf]]))
-    missing = has_node & (root_event[root[leaf]] < 0) & ~cyclic[leaf]
+    missing = has_node & (root_event[root[leaf]] < 0) & ~cyclic[leaf] & (parent[root[leaf]] != _AMBIGUOUS)
     if missing.any():
         problems["origin-not-recorded"] = len(np.unique(leaf[missing]))
     events = root_event[root]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,11 @@ class ScopeTable:
 
     paths: list[tuple[str, ...]] = field(default_factory=lambda: [()])
     _index: dict[tuple[str, ...], int] = field(default_factory=lambda: {(): 0})
+
+    @classmethod
+    def of(cls, paths: Sequence[tuple[str, ...]]) -> ScopeTable:
+        """A table that begins with `paths`, each at its index."""
+        return cls(list(paths), {path: index for index, path in enumerate(paths)})
 
     def intern(self, path: tuple[str, ...]) -> int:
         """The index of `path`, added if new."""
@@ -72,28 +78,55 @@ def scopes_at(
     inverse = inverse.reshape(-1)
     start, end = ranges["start"].to_numpy(), ranges["end"].to_numpy()
     text = ranges["text"].cat.codes.to_numpy()
+    domain = ranges["domain"].cat.codes.to_numpy()
     for pair, (p, t) in enumerate(pairs):
         rows = groups.get((int(p), int(t)))
         if rows is None:
             continue
         queries = np.flatnonzero(inverse == pair)
-        stack = _Stack(start[rows], end[rows], text[rows])
-        result[queries] = stack.paths(time_ns[queries], texts, scopes)
+        # Ranges nest within a domain; ranges of two domains may overlap in any way.
+        stacks = [_Stack(start[mine], end[mine], text[mine]) for mine in _by_domain(rows, domain)]
+        result[queries] = _paths(stacks, time_ns[queries], texts, scopes)
     return result
 
 
+def _by_domain(rows: npt.NDArray[np.intp], domain: npt.NDArray[Any]) -> list[npt.NDArray[np.intp]]:
+    return [rows[domain[rows] == d] for d in np.unique(domain[rows])]
+
+
+def _paths(stacks: list[_Stack], time_ns: Ints, texts: pd.Index[str], scopes: ScopeTable) -> npt.NDArray[np.int32]:
+    """The open ranges of all domains at each time, outermost (earliest opened) first, as scopes."""
+    opened = [level for stack in stacks for level in stack.open_at(time_ns)]
+    if not opened:
+        return np.zeros(len(time_ns), dtype=np.int32)
+    starts = np.stack([o[0] for o in opened], axis=1)
+    codes = np.stack([o[1] for o in opened], axis=1)
+    if len(stacks) > 1:
+        order = np.argsort(starts, axis=1, kind="stable")
+        codes = np.take_along_axis(codes, order, axis=1)
+    found = np.zeros(len(time_ns), dtype=np.int32)
+    for level in range(codes.shape[1]):
+        inside = codes[:, level] >= 0
+        pairs = (found[inside].astype(np.int64) << 32) | codes[inside, level]
+        numbers, unique = pd.factorize(pairs)
+        extended = [scopes.intern((*scopes.paths[int(u >> 32)], texts[int(u & 0xFFFFFFFF)])) for u in unique]
+        found[inside] = np.array(extended, dtype=np.int32)[numbers]
+    return found
+
+
 class _Stack:
-    """The ranges of one thread by nesting depth, for point queries without a Python loop over ranges."""
+    """The ranges of one domain on one thread by depth, for point queries without a Python loop over ranges."""
 
     def __init__(self, start: Ints, end: Ints, text: npt.NDArray[Any]) -> None:
         order = np.lexsort((-end, start))
         self.start, self.end, self.text = start[order], end[order], text[order]
-        # Ranges on one thread nest, so a range's depth is how many started earlier and have not ended yet.
+        # They nest, so a range's depth is how many started earlier and have not ended yet.
         ended = np.searchsorted(np.sort(self.end), self.start, side="right")
         self.depth = np.arange(len(order)) - ended
 
-    def paths(self, time_ns: Ints, texts: pd.Index[str], scopes: ScopeTable) -> npt.NDArray[np.int32]:
-        found = np.zeros(len(time_ns), dtype=np.int32)
+    def open_at(self, time_ns: Ints) -> list[tuple[Ints, Ints]]:
+        """For each depth the open range's start and text code at each time; where there is none, -1 for the code."""
+        levels: list[tuple[Ints, Ints]] = []
         for depth in range(int(self.depth.max()) + 1):
             level = np.flatnonzero(self.depth == depth)
             position = np.searchsorted(self.start[level], time_ns, side="right") - 1
@@ -101,8 +134,7 @@ class _Stack:
             inside = (position >= 0) & (self.end[candidate] > time_ns)
             if not inside.any():
                 break
-            pairs = (found[inside].astype(np.int64) << 32) | self.text[candidate[inside]]
-            codes, unique = pd.factorize(pairs)
-            extended = [scopes.intern((*scopes.paths[int(u >> 32)], texts[int(u & 0xFFFFFFFF)])) for u in unique]
-            found[inside] = np.array(extended, dtype=np.int32)[codes]
-        return found
+            latest = np.iinfo(np.int64).max
+            code = np.where(inside, self.text[candidate].astype(np.int64), -1)
+            levels.append((np.where(inside, self.start[candidate], latest), code))
+        return levels

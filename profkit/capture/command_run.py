@@ -18,7 +18,7 @@ from profkit import run_dir
 from profkit.capture import nsys, process, record
 from profkit.errors import ProfkitError
 
-#: Flags of `nsys profile` that decide where its files go or end the program; profkit sets them or must not let them be.
+#: Flags of `nsys profile` that decide where its files go; profkit sets them.
 _RESERVED = ("-o", "--output", "--export")
 #: A range that ends by shutting the program down (nsys's default) would kill a server; this leaves it running.
 _KEEP_RUNNING = "--capture-range-end=stop"

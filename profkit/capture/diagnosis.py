@@ -89,7 +89,8 @@ def _nsys(torch: TorchProbe) -> ProfilerState:
     except ProfkitError as error:
         return ProfilerState("nsys", False, found.version, str(error))
     if not torch.cuda:
-        return ProfilerState("nsys", False, found.version, _no_device(torch))
+        says = f"nsys itself works, for `profkit capture -- CMD`; workloads cannot run here: {_no_device(torch)}"
+        return ProfilerState("nsys", False, found.version, says)
     return ProfilerState("nsys", True, found.version, f"exact layers for every launch; ranges by {found.nvtx_api}")
 
 

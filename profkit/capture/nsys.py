@@ -167,8 +167,8 @@ def _missing_report(directory: Path, log: Path) -> str:
     raw_only = any(directory.glob("*.qdstrm"))
     if raw_only or any(failure in text for failure in _IMPORTER_FAILURES):
         return (
-            "nsys recorded, but its importer did not start and so wrote no report. It needs libdw.so.1 and "
-            "libelf.so.1: install the packages libdw1 and libelf1 (Debian, Ubuntu; elfutils-libs elsewhere), or put "
-            "the libraries on LD_LIBRARY_PATH."
+            "nsys recorded, but its importer did not start and so wrote no report. As a rule libdw.so.1 or "
+            "libelf.so.1 is missing: install the packages libdw1 and libelf1 (Debian, Ubuntu; elfutils-libs "
+            "elsewhere), or put the libraries on LD_LIBRARY_PATH."
         )
     return f"nsys wrote no report: {tail(log)}. `profkit doctor` checks the installation."

@@ -130,7 +130,7 @@ class _Reader:
             format="nsys sqlite",
             vendor="nvidia",
             profiler=f"Nsight Systems {self.version}",
-            devices=self._devices(),
+            devices=self._devices(ops),
             processes=tuple(Process(pid=(p >> 24) & THREAD_BITS) for p in self._pids),
             graph_trace=self._graph_trace(ops, nodes),
             diagnostics=tuple(self.diagnostics),
@@ -141,7 +141,8 @@ class _Reader:
 
     def sources(self) -> list[_Source]:
         """The activity tables that the export has."""
-        name = "shortName" if "demangledName" not in self.db.columns(KERNELS) else "demangledName"
+        names = [c for c in ("demangledName", "shortName", "mangledName") if c in self.db.columns(KERNELS)]
+        name = f"COALESCE({', '.join(names)}, -1)" if len(names) > 1 else "".join(names) or "demangledName"
         candidates = [
             _Source(KERNELS, "kernel", name),
             _Source(COPIES, "memcpy", "copyKind"),
@@ -162,7 +163,7 @@ class _Reader:
 
     def _select(self, source: _Source, *, detail: bool) -> tuple[str, dict[str, str]]:
         have = self.db.columns(source.table)
-        needed = ["start", "end", *([source.name_sql] if source.name_sql != "0" else [])]
+        needed = ["start", "end", *([source.name_sql] if source.name_sql.isidentifier() else [])]
         self._require(source.table, needed)
 
         def optional(column: str, default: int) -> str:
@@ -328,12 +329,14 @@ class _Reader:
         wanted = "'EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION'"
         return {str(k): str(v) for k, v in self.db.rows(f"SELECT name, value FROM {name} WHERE name IN ({wanted})")}
 
-    def _devices(self) -> dict[int, str]:
+    def _devices(self, ops: pd.DataFrame) -> dict[int, str]:
+        """The devices that ops ran on; a host may have others."""
         if not {"id", "name"} <= self.db.columns("TARGET_INFO_GPU"):
             return {}
         index = "COALESCE(cuDevice, id)" if "cuDevice" in self.db.columns("TARGET_INFO_GPU") else "id"
         rows = self.db.rows(f"SELECT {index}, name FROM TARGET_INFO_GPU")
-        return {int(i): str(name) for i, name in rows if i is not None and name}
+        used = set(pd.unique(ops["device"]).tolist())
+        return {int(i): str(name) for i, name in rows if i is not None and name and i in used}
 
     def _graph_trace(self, ops: pd.DataFrame, nodes: pd.DataFrame) -> str:
         if len(nodes) or bool((ops["node"] != NONE).any()):
@@ -343,8 +346,9 @@ class _Reader:
         if {"name", "value"} <= self.db.columns("META_DATA_CAPTURE"):
             pattern = "%CUDA_GRAPH_TRACE_OPTIONS:MODE"
             modes = self.db.rows("SELECT DISTINCT value FROM META_DATA_CAPTURE WHERE name LIKE ?", (pattern,))
-            if len(modes) == 1:
-                return str(modes[0][0]).lower()
+            # A mode alone does not say that a graph ran.
+            if [m for (m,) in modes] == ["Node"]:
+                return "node"
         return "unknown"
 
     def _profiler_warnings(self) -> list[Diagnostic]:

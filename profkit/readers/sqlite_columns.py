@@ -52,6 +52,8 @@ class Database:
         self._uri = read_only_uri(path)
         try:
             self._sqlite = sqlite3.connect(self._uri, uri=True)
+            # A name is no reason to refuse a trace: texts from C may be cut in the middle of a character.
+            self._sqlite.text_factory = lambda raw: raw.decode("utf-8", "replace")
             names = self._sqlite.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
         except sqlite3.Error as error:
             raise ProfkitError(f"{path} cannot be read as SQLite ({error}). Export or copy it again.") from None
@@ -73,7 +75,7 @@ class Database:
         if table not in self.tables:
             return frozenset()
         if table not in self._columns:
-            rows = self._sqlite.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+            rows = self.rows(f"PRAGMA table_info({quoted(table)})")
             self._columns[table] = frozenset(str(r[1]) for r in rows)
         return self._columns[table]
 
@@ -139,6 +141,8 @@ class Database:
             ((low, high),) = self._sqlite.execute(f"SELECT min(rowid), max(rowid) FROM {quoted(table)}").fetchall()
         except sqlite3.OperationalError:  # a view, or a table WITHOUT ROWID
             return [sql]
+        except sqlite3.Error as error:
+            raise self._damaged(sql, error) from None
         if low is None or high - low < SPLIT_ROWS:
             return [sql]
         middle = (low + high) // 2
@@ -150,19 +154,22 @@ class Database:
         if column.null_count or str(column.type) != "int64":
             if batch.num_rows == column.null_count:
                 return np.full(batch.num_rows, -1, dtype)
-            raise ProfkitError(f"{self.path}, {_table_of(sql)}: column {name} holds {column.type}, expected integers.")
+            found = (
+                f"NULL in {column.null_count} rows" if str(column.type) == "int64" else f"values of type {column.type}"
+            )
+            raise ProfkitError(f"{self.path}, {_table_of(sql)}: column {name} holds {found}, expected integers.")
         return np.asarray(column.to_numpy(zero_copy_only=False).astype(dtype, copy=False))
 
     def dictionary(self, batches: Sequence[Any]) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Text columns, one a batch, as codes into one list of distinct texts; NULL is the empty text."""
         import pyarrow as pa
 
-        encoded = [b.cast(pa.string()).fill_null("").dictionary_encode() for b in batches]
+        encoded = [b.cast(pa.binary()).fill_null(b"").dictionary_encode() for b in batches]
         if not encoded:
             return np.empty(0, np.int32), []
         chunked = pa.chunked_array(encoded).unify_dictionaries()
         codes = np.concatenate([c.indices.to_numpy(zero_copy_only=False) for c in chunked.chunks])
-        return codes.astype(np.int32), [str(v) for v in chunked.chunk(0).dictionary.to_pylist()]
+        return codes.astype(np.int32), [v.decode("utf-8", "replace") for v in chunked.chunk(0).dictionary.to_pylist()]
 
     def _damaged(self, sql: str, error: Exception) -> ProfkitError:
         reason = " ".join(str(error).split())

@@ -1,23 +1,14 @@
-"""Helpers that every test of the analysis shares."""
+"""The one fixture that every test of the analysis uses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from profkit.accounting import Census, Selection, take_census
-from profkit.comparison.compare import compare
-from profkit.comparison.model import Comparison, Gates, Input
-from profkit.readers import detect
-
-#: The files that came with the project's brief, beside the repository.
-SHARED = Path(__file__).parents[2].parent / "shared"
+from bench import Bench
 
 
-def census_of(path: Path, **selection: Any) -> Census:
-    """Read `path` and count it."""
-    return take_census(detect.read(path), Selection(**selection))
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Writes, reads, counts and compares exports in a directory of the test's own."""
+    return Bench(tmp_path)

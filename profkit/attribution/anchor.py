@@ -1,0 +1,85 @@
+"""Anchor: the user names a kernel that runs once a layer; layers are the stretches from one such launch to the next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit import names as kernel_names
+from profkit.attribution.segments import BETWEEN, EPILOGUE, PROLOGUE, Ints, Layering, Misfit, label
+from profkit.attribution.similarity import is_variant
+from profkit.errors import ProfkitError
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The op codes that begin a layer, and those that end one (none: the next beginning ends it)."""
+
+    begin: frozenset[int]
+    end: frozenset[int]
+
+
+def compiled(begin: str, end: str | None, names: Mapping[int, str]) -> Anchor:
+    """Find the kernels that the patterns name.
+
+    Args:
+        begin, end: regular expressions, searched in canonical and display names.
+        names: code to canonical name, of the ops that are in steps.
+
+    Raises:
+        ProfkitError: a pattern is no regular expression, or names no kernel.
+    """
+    return Anchor(
+        _matching("--anchor", begin, names), frozenset() if end is None else _matching("--anchor-end", end, names)
+    )
+
+
+def _matching(option: str, pattern: str, names: Mapping[int, str]) -> frozenset[int]:
+    try:
+        regex = re.compile(pattern)
+    except re.error as error:
+        raise ProfkitError(f"{option} {pattern!r} is not a regular expression: {error}.") from None
+    display = kernel_names.display_names(names.values())
+    found = frozenset(code for code, name in names.items() if regex.search(name) or regex.search(display[name]))
+    if not found:
+        shown = ", ".join(sorted(set(display.values()))[:20]) or "none"
+        raise ProfkitError(f"{option} {pattern!r} matches no kernel of a step. Kernels there: {shown}.")
+    return found
+
+
+def layers(codes: Ints, anchor: Anchor, names: Mapping[int, str]) -> Layering | Misfit:
+    """The layers of one step's op sequence.
+
+    Without an end the last layer ends where it stops matching its kind; with one, a layer is what lies from its
+    beginning to the first end, and ops between layers are known to be in none.
+    """
+    begins = np.flatnonzero(np.isin(codes, list(anchor.begin)))
+    if not len(begins):
+        return Misfit("the anchor does not occur")
+    if not anchor.end:
+        found = label(codes, begins.tolist(), lambda a, b: is_variant(names[a], names[b]), trim_front=False)
+        return (
+            Misfit(f"{found.reason}, so that the last layer has no known end") if isinstance(found, Misfit) else found
+        )
+    return _ended(codes, begins, np.flatnonzero(np.isin(codes, list(anchor.end))))
+
+
+def _ended(codes: Ints, begins: Ints, ends: Ints) -> Layering | Misfit:
+    edges = np.r_[begins, len(codes)]
+    position = np.searchsorted(ends, begins)
+    stop = np.r_[ends, len(codes)][position] + 1
+    endless = np.flatnonzero(stop > edges[1:])
+    if len(endless):
+        return Misfit(f"{len(endless)} of {len(begins)} layers have no --anchor-end before the next --anchor")
+    layer: Ints = np.full(len(codes), BETWEEN, dtype=np.int64)
+    layer[: begins[0]] = PROLOGUE
+    layer[stop[-1] :] = EPILOGUE
+    order: dict[tuple[int, ...], int] = {}
+    kind: list[int] = []
+    for number, (a, b) in enumerate(zip(begins.tolist(), stop.tolist(), strict=True)):
+        layer[a:b] = number
+        kind.append(order.setdefault(tuple(codes[a:b].tolist()), len(order)))
+    return Layering(layer, tuple(order), tuple(kind), ())

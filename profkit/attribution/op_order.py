@@ -1,0 +1,89 @@
+"""Op sequences of many steps or replays at once: order, and which of them are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from profkit import names as kernel_names
+from profkit.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class OpCodes:
+    """What makes two ops the same launch: canonical name and kind, as one integer an op.
+
+    Args:
+        code: shape [ops].
+        names: the canonical name of each code.
+    """
+
+    code: Ints
+    names: Mapping[int, str]
+
+
+def op_codes(trace: Trace) -> OpCodes:
+    """Number the ops of `trace` by canonical name and kind."""
+    labels: list[str] = trace.ops["name"].cat.categories.tolist()
+    kinds = len(trace.ops["kind"].cat.categories)
+    index: dict[str, int] = {}
+    of_label = np.array([index.setdefault(kernel_names.canonical(n), len(index)) for n in labels], dtype=np.int64)
+    if not len(trace.ops):
+        return OpCodes(np.empty(0, np.int64), {})
+    code = of_label[trace.ops["name"].cat.codes.to_numpy()] * kinds + trace.ops["kind"].cat.codes.to_numpy()
+    return OpCodes(code, {i * kinds + k: name for name, i in index.items() for k in range(kinds)})
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows sorted by (group, start), and the groups' shapes: equal numbers for equal code sequences.
+
+    Args:
+        rows: the sorted rows.
+        first: for each group the position in `rows` at which it begins, and behind the last one the end.
+        shape: for each group; the most common shape is 0.
+        group: for each group its number as it was given.
+    """
+
+    rows: Ints
+    first: Ints
+    shape: Ints
+    group: Ints
+
+    def members(self, shape: int) -> Ints:
+        """The rows of all groups of one shape, shape [groups, ops]."""
+        which = np.flatnonzero(self.shape == shape)
+        length = int(self.first[which[0] + 1] - self.first[which[0]])
+        return self.rows[self.first[which][:, None] + np.arange(length)]
+
+
+def grouped(rows: Ints, group: Ints, start_ns: Ints, codes: Ints) -> Groups:
+    """Sort `rows` into groups and number the groups by the sequence of their codes.
+
+    Args:
+        rows: op rows, shape [n].
+        group: the group of each of them, shape [n].
+        start_ns, codes: of all ops, indexed by row.
+    """
+    order = np.lexsort((start_ns[rows], group))
+    rows, group = rows[order], group[order]
+    first = np.flatnonzero(np.r_[True, group[1:] != group[:-1]]) if len(rows) else np.empty(0, np.int64)
+    edges = np.r_[first, len(rows)].astype(np.int64)
+    length = np.diff(edges)
+    position = np.arange(len(rows)) - np.repeat(first, length)
+    # A sum of well-mixed (code, position) pairs; sequences that collide are equal for all purposes here.
+    mixed = (codes[rows].astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= position.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(32)
+    total = np.add.reduceat(mixed, first) if len(first) else np.empty(0, np.uint64)
+    keys = np.stack([length.astype(np.int64), total.view(np.int64)], axis=1)
+    _, shape, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    rank = np.empty(len(counts), dtype=np.int64)
+    rank[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
+    return Groups(rows, edges, rank[shape.reshape(-1)], group[first])

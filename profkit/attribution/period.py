@@ -1,0 +1,79 @@
+"""Period: the layers of a step from the repetition in its own op sequence, without a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.attribution import motif
+from profkit.attribution.segments import Ints, Layering, Misfit, label
+from profkit.attribution.similarity import is_variant
+
+#: Below this share of its ops in layers, a sequence repeats something, but not the layers of a model.
+_LEAST_COVERAGE = 0.5
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Where layers begin, which is a convention, and what a second trace needs to follow it.
+
+    Args:
+        start: canonical name of the kernel with which layers begin.
+        once: canonical names of the kernels that run once in every kind of layer, in the layer's order.
+    """
+
+    start: str
+    once: tuple[str, ...]
+
+
+def layers(codes: Ints, names: Mapping[int, str], start: str | None = None) -> tuple[Layering, bool] | Misfit:
+    """Find the layers of one op sequence.
+
+    Args:
+        codes: shape [ops].
+        names: code to canonical name.
+        start: canonical name of the kernel with which layers shall begin.
+
+    Returns:
+        the layers, and whether twice as many would have been as plausible.
+    """
+
+    def variant(first: int, second: int) -> bool:
+        return is_variant(names[first], names[second])
+
+    wanted = None
+    if start is not None:
+        wanted = next((c for c in dict.fromkeys(codes.tolist()) if names[c] == start), None)
+        if wanted is None:
+            return Misfit(f"the kernel with which layers begin on the other side, {start}, does not occur")
+    found = motif.find(codes, variant, wanted)
+    if isinstance(found, Misfit):
+        return found
+    labelled = label(codes, found.bounds, variant)
+    if isinstance(labelled, Misfit):
+        return labelled
+    if labelled.count < motif.MIN_LAYERS:
+        return Misfit(f"only {labelled.count} stretches are like a layer")
+    covered = np.count_nonzero(labelled.layer >= 0)
+    if covered < _LEAST_COVERAGE * len(codes):
+        return Misfit(f"the repetition covers {covered} of {len(codes)} ops, too few to be a model's layers")
+    return labelled, found.ambiguous
+
+
+def phase(found: Layering, names: Mapping[int, str]) -> Phase:
+    """The phase of layers that `layers` found."""
+    return Phase(names[found.kinds[0][0]], tuple(names[c] for c in motif.once_in_each(found.kinds)))
+
+
+def common_start(before: Phase, after: Phase) -> str | None:
+    """The kernel with which the layers of both sides shall begin, None where they already agree or share none.
+
+    They agree if the kernels that both run once a layer come first in the same order: a kernel that was removed from a
+    layer's beginning does not turn the layer.
+    """
+    shared = [name for name in before.once if name in after.once]
+    if not shared or shared[0] == next(name for name in after.once if name in before.once):
+        return None
+    return shared[0]

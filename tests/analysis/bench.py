@@ -1,0 +1,104 @@
+"""What the tests do with rows: write them as an export, read it, count it, compare two of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nsys_builder import Rows, nsys_trace
+
+from profkit.accounting import Census, Selection, take_census
+from profkit.comparison.compare import compare
+from profkit.comparison.model import Comparison, Finding, Gates, Input
+from profkit.readers import detect
+from profkit.trace import Trace
+
+#: The files that came with the project's brief, beside the repository.
+SHARED = Path(__file__).parents[2].parent / "shared"
+
+_SELECTION = ("layers", "scope", "steps", "graph")
+
+
+class Bench:
+    """Turns rows into what the analysis makes of them. `options` go to `nsys_trace`, or are a `Selection`'s."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._numbers = itertools.count()
+
+    def path(self, rows: Rows, **options: Any) -> Path:
+        """The rows as a file."""
+        file = self.directory / f"{next(self._numbers)}.sqlite"
+        return nsys_trace(file, rows.kernels, rows.ranges, rows.nodes, rows.launches, **options)
+
+    def trace(self, rows: Rows, **options: Any) -> Trace:
+        """The rows, read."""
+        return detect.read(self.path(rows, **options))
+
+    def count(self, rows: Rows, **options: Any) -> Census:
+        """The rows, counted."""
+        selection = Selection(**{k: options.pop(k) for k in _SELECTION if k in options})
+        return take_census(self.trace(rows, **options), selection)
+
+    def side(self, rows: Rows, label: str, record: Mapping[str, Any] | None = None, **options: Any) -> Input:
+        """The rows as one side of a diff."""
+        return Input(label, self.count(rows, **options), record)
+
+    def diff(
+        self,
+        before: Rows,
+        after: Rows,
+        *,
+        gates: Gates | None = None,
+        records: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = (None, None),
+        **options: Any,
+    ) -> Comparison:
+        """Two lots of rows, compared."""
+        sides = [
+            self.side(rows, label, record, **options)
+            for rows, label, record in zip((before, after), ("before", "after"), records, strict=True)
+        ]
+        return compare(sides[0], sides[1], gates)
+
+    def run_directory(self, rows: Rows, name: str, **record: Any) -> Path:
+        """The rows as a run directory."""
+        directory = self.directory / name
+        directory.mkdir()
+        self.path(rows).rename(directory / "trace.sqlite")
+        content = {"schema": "profkit.run/1", "trace": "trace.sqlite", **record}
+        (directory / "run.json").write_text(json.dumps(content), encoding="utf-8")
+        return directory
+
+
+def names(comparison: Comparison, status: str) -> list[str]:
+    """Names of the selected layers' findings that have `status`."""
+    return [f.row.name for f in comparison.findings if f.status == status]
+
+
+def statuses(findings: tuple[Finding, ...] | list[Finding]) -> dict[str, str]:
+    """Name to status, for findings of distinct names."""
+    return {f.row.name: f.status for f in findings}
+
+
+def codes(comparison: Comparison) -> list[str]:
+    """The codes of the reasons."""
+    return [r.code for r in comparison.reasons]
+
+
+def launches_by_layer(census: Census) -> dict[int, float]:
+    """Layer number to launches per step, for the chosen kind of step."""
+    layers = census.chosen.layers
+    per_step = layers["launches"] / census.chosen.kind.steps
+    assert layers["number"].is_unique, "one row a layer"
+    return dict(zip(layers["number"].tolist(), per_step.tolist(), strict=True))
+
+
+def profkit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own, as a user does."""
+    command = [sys.executable, "-m", "profkit.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False, timeout=60)

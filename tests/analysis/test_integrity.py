@@ -1,0 +1,127 @@
+"""Recordings that lost something: said, and never guessed around (F5, F6, F20)."""
+
+from __future__ import annotations
+
+import pytest
+from bench import Bench, launches_by_layer
+from nsys_builder import Graph, Kernel, Launch, Recording, Rows, ops, step_recording
+
+from profkit.accounting import Census
+
+
+def refusal(census: Census) -> str | None:
+    """The code of the refusal."""
+    return None if census.refusal is None else census.refusal.code
+
+
+def codes(census: Census) -> list[str]:
+    """The codes of the diagnostics."""
+    return [d.code for d in census.diagnostics]
+
+
+def replays_with_losses(whole: int, partial: int, silent: int) -> Rows:
+    """Replays of 4 ops, of which some lost one op and some all."""
+    recording = step_recording(["gemm pack"] * 2, replays=0)
+    nodes = recording.rows.nodes[-4:]
+    graph = Graph(2, [(n.node, op) for n, op in zip(nodes, ops("gemm pack gemm pack"), strict=True)])
+    recording.replay(graph, whole)
+    recording.replay(graph, partial, lose=1)
+    recording.replay(graph, silent, lose=4)
+    return recording.rows
+
+
+def test_a_hundred_launches_with_kernels_for_one_are_under_recorded(bench: Bench) -> None:
+    census = bench.count(replays_with_losses(1, 0, 99))
+    assert refusal(census) == "under-recorded"
+    assert "99" in (census.refusal.message if census.refusal else "")
+
+
+@pytest.mark.parametrize("partial", [1, 3])
+def test_partial_replays_are_left_out_and_reported(bench: Bench, partial: int) -> None:
+    # GIVEN 30 whole replays and few that miss one op
+    census = bench.count(replays_with_losses(30, partial, 0))
+    assert (census.chosen.kind.steps, refusal(census)) == (30, None)
+    assert "partial-replay" in codes(census)
+    assert launches_by_layer(census) == {0: 2, 1: 2}
+
+
+def test_many_partial_replays_are_under_recorded(bench: Bench) -> None:
+    assert refusal(bench.count(replays_with_losses(10, 5, 0))) == "under-recorded"
+
+
+def test_few_launches_without_ops_are_reported(bench: Bench) -> None:
+    census = bench.count(replays_with_losses(30, 0, 1))
+    assert refusal(census) is None
+    assert "launches-without-ops" in codes(census)
+
+
+@pytest.mark.xfail(strict=True, reason="BUG: B6 launches without ops are not counted where steps are ranges")
+def test_lost_launches_are_noticed_where_steps_are_ranges(bench: Bench) -> None:
+    # GIVEN 20 step ranges with eager work and a graph launch, kernels recorded for 3 of the 20 graph launches
+    recording = Recording()
+    with recording.range("capture"), recording.capture() as graph, recording.range("layers.0"):
+        recording.launch_all("a b")
+    graph = recording.clone(graph)
+    for number in range(20):
+        with recording.range(f"step {number}"):
+            recording.launch_all("x y")
+            recording.replay(graph, range_text=None, lose=0 if number < 3 else 2)
+    assert refusal(bench.count(recording.rows)) == "under-recorded"
+
+
+def test_node_events_without_any_op_are_under_recorded(bench: Bench) -> None:
+    rows = step_recording(["gemm"] * 2).rows
+    rows.kernels.clear()
+    assert refusal(bench.count(rows)) == "under-recorded"
+
+
+@pytest.mark.parametrize("name", ["cudaGraphLaunch_v10000", "cuGraphLaunch", "cudaGraphLaunch_ptsz_v10000"])
+def test_graph_launches_without_kernels_or_nodes_are_graph_level(bench: Bench, name: str) -> None:
+    # GIVEN graph launches by either API (F10) and no record of what is inside
+    rows = Rows(launches=[Launch(name, 10 * i, i) for i in range(1, 21)])
+    census = bench.count(rows, whole_graphs=range(1, 21))
+    assert refusal(census) == "graph-level"
+    assert "--cuda-graph-trace=node" in (census.refusal.message if census.refusal else "")
+
+
+@pytest.mark.xfail(strict=True, reason="BUG: B8 rows of whole graphs without runtime rows are not taken for graph level")
+def test_whole_graph_rows_alone_are_graph_level(bench: Bench) -> None:
+    # GIVEN rows of whole graphs, and an eager kernel, in an export without the graph launches' runtime rows
+    rows = Rows(kernels=[Kernel("fill", 10, 20, 1)], launches=[Launch("cudaLaunchKernel_v7000", 5, 1)])
+    assert refusal(bench.count(rows, whole_graphs=[7, 8])) == "graph-level"
+
+
+def test_a_trace_without_ops_is_empty(bench: Bench) -> None:
+    assert refusal(bench.count(Rows(launches=[Launch("cudaLaunchKernel_v7000", 1, 1)]))) == "empty"
+
+
+@pytest.mark.parametrize("count", [1, 99])
+def test_traces_of_one_and_of_99_kernels(bench: Bench, count: int) -> None:
+    recording = Recording()
+    with recording.range("layers.0"):
+        recording.launch_all("k " * count)
+    census = bench.count(recording.rows)
+    assert launches_by_layer(census) == {0: count}
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 0), (5000, 4999)])
+def test_rows_without_valid_times_are_set_aside_with_a_count(bench: Bench, start: int, end: int) -> None:
+    rows = step_recording(["gemm pack"] * 2, replays=3).rows
+    rows.kernels += [Kernel("broken", start, end, 1)] * 2
+    census = bench.count(rows)
+    assert (census.ledger.ops, census.ledger.set_aside) == (12, 2)
+    assert "set-aside" in codes(census)
+
+
+def test_a_zero_duration_kernel_counts(bench: Bench) -> None:
+    census = bench.count(step_recording(["gemm nothing:0 pack"], replays=3).rows)
+    assert launches_by_layer(census) == {0: 3}
+
+
+def test_a_node_executed_twice_by_one_launch_is_left_out_and_reported(bench: Bench) -> None:
+    # GIVEN 20 sound replays, and one in which a node's kernel was recorded twice
+    rows = step_recording(["gemm pack"] * 2, replays=21).rows
+    rows.kernels.append(rows.kernels[-1])
+    census = bench.count(rows)
+    assert census.chosen.kind.steps == 20
+    assert "doubled-node" in codes(census)
