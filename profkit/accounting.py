@@ -16,10 +16,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit import names as kernel_names
+from profkit.attribution.by_repetition import add_layers
 from profkit.attribution.ledger import Attribution, attribute
+from profkit.attribution.period import Phase
+from profkit.attribution.sequence import CaptureTrace
 from profkit.errors import CannotTellError, ProfkitError
 from profkit.integrity import Refusal, refuse
 from profkit.layers import LayerKey, Place, place
+from profkit.selection import Selection as Selection
+from profkit.selection import Wanted, short_kind
 from profkit.steps import StepKind, Steps, find_steps
 from profkit.timeline import busy_and_span
 from profkit.trace import NONE, Diagnostic, Info, Trace
@@ -33,23 +38,6 @@ IN_GRAPH = "(in the graph, outside every range)"
 EAGER = "(outside graphs and ranges)"
 UNATTRIBUTED = "(unattributed)"
 WARM_UP = "(warm-up: layer ranges outside every step)"
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which steps and layers a question is about; regular expressions as on the command line.
-
-    Args:
-        layers: searched in the layer's scope, e.g. ``\\.mla$``; None selects all layers.
-        scope: searched in the path inside the layer, e.g. ``^combine``; None selects all of the layer.
-        steps: ranges that are steps; None finds them.
-        graph: the id of the kind of step to report; None takes the kind with the most GPU time.
-    """
-
-    layers: str | None = None
-    scope: str | None = None
-    steps: str | None = None
-    graph: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +72,7 @@ class KindCensus:
         outside: one row a kernel outside layers: where, name, canonical, op_kind, launches, ns.
         outside_ns: shape [outside rows, steps].
         step_span_ns: first start to last end of each step, shape [steps]; under a profiler, so longer than it runs.
+        run_of_step: which of several merged runs each step comes from, shape [steps].
     """
 
     kind: StepKind
@@ -93,6 +82,7 @@ class KindCensus:
     outside: pd.DataFrame
     outside_ns: Ints
     step_span_ns: Ints
+    run_of_step: Ints
 
     @cached_property
     def selected_slots(self) -> pd.DataFrame:
@@ -119,6 +109,7 @@ class Census:
         step_method: how steps were found.
         diagnostics: what the reader, the attribution and the steps have to say.
         refusal: why the trace cannot answer per-layer questions; None where it can.
+        phase: where layers begin, if period found them.
     """
 
     info: Info
@@ -132,6 +123,7 @@ class Census:
     diagnostics: Sequence[Diagnostic]
     refusal: Refusal | None = None
     display: Mapping[str, str] = field(default_factory=dict)
+    phase: Phase | None = None
 
     @property
     def chosen(self) -> KindCensus:
@@ -167,15 +159,21 @@ class Census:
         )
 
 
-def take_census(trace: Trace, selection: Selection | None = None) -> Census:
+def take_census(
+    trace: Trace, selection: Selection | None = None, capture_traces: Sequence[CaptureTrace] = ()
+) -> Census:
     """Count `trace`.
+
+    Args:
+        capture_traces: what `selection.capture_trace` names, read.
 
     Raises:
         ProfkitError: the selection matches nothing, or a regular expression is wrong.
     """
     selection = selection or Selection()
-    attribution = attribute(trace)
+    attribution = attribute(trace, capture_traces)
     steps = find_steps(trace, attribution, selection.steps)
+    attribution, phase = add_layers(trace, attribution, steps, selection.hints)
     places = [place(path) for path in attribution.paths]
     in_layer = np.array([p.layer is not None for p in places], dtype=bool)[attribution.scope] & (attribution.method > 0)
     canonical = {n: kernel_names.canonical(n) for n in trace.ops["name"].cat.categories}
@@ -196,6 +194,7 @@ def take_census(trace: Trace, selection: Selection | None = None) -> Census:
         diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics),
         refusal=refusal,
         display=kernel_names.display_names(canonical.values()),
+        phase=phase,
     )
     if refusal is None and kinds:
         _require_match(census)
@@ -216,21 +215,14 @@ def _require_match(census: Census) -> None:
     chosen, selection = census.chosen, census.selection
     if not len(chosen.layers):
         return
-    if selection.layers is not None and not chosen.selected_layers:
+    if not chosen.selected_layers:
+        asked = {"--layers": selection.layers, "--layer-kind": selection.layer_kind}
+        given = " with ".join(f"{option} {value!r}" for option, value in asked.items() if value is not None)
         shown = ", ".join(sorted(set(chosen.layers["kind"]))[:12])
-        raise ProfkitError(f"--layers {selection.layers!r} matches no layer. Kinds of layer in the trace: {shown}.")
+        raise ProfkitError(f"{given} matches no layer. Kinds of layer in the trace: {shown}.")
     if selection.scope is not None and not len(chosen.selected_slots):
         shown = ", ".join(sorted({s for s in chosen.slots["inside"] if s})[:12]) or "none"
         raise ProfkitError(f"--scope {selection.scope!r} matches nothing inside the layers. Scopes there: {shown}.")
-
-
-def _compiled(option: str, pattern: str | None) -> re.Pattern[str] | None:
-    if pattern is None:
-        return None
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise ProfkitError(f"{option} {pattern!r} is not a regular expression: {error}.") from None
 
 
 @dataclass(frozen=True)
@@ -261,8 +253,7 @@ class _Builder:
     ) -> None:
         self.trace, self.attribution, self.steps, self.places = trace, attribution, steps, places
         self.in_layer, self.canonical = in_layer, canonical
-        self.layer_pattern = _compiled("--layers", selection.layers)
-        self.scope_pattern = _compiled("--scope", selection.scope)
+        self.wanted = Wanted(selection)
         self.start, self.end = trace.ops["start"].to_numpy(), trace.ops["end"].to_numpy()
         self.name = trace.ops["name"].cat.codes.to_numpy().astype(np.int64)
         self.names: list[str] = trace.ops["name"].cat.categories.tolist()
@@ -284,7 +275,8 @@ class _Builder:
         layers = self._layers(layered, layered_step, slots, layer_of)
         outside, outside_ns = self._outside(rows[~inside], step[rows[~inside]], kind.steps)
         _, step_span_ns = busy_and_span(self.start[rows], self.end[rows], step[rows])
-        return KindCensus(kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns)
+        one_run = np.zeros(kind.steps, dtype=np.int64)
+        return KindCensus(kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns, one_run)
 
     def _layer_of_scope(self, rows: Ints) -> _LayerOfScope:
         """Which scopes are one layer. Two scopes that name layer 3 under different outer ranges are one layer (the
@@ -314,7 +306,7 @@ class _Builder:
         for s in used:
             parts = [self.places[s].inside]
             if len(kinds[int(row[s])]) > 1:
-                parts.insert(0, self.places[s].kind.rpartition("#")[2].strip("._/ "))
+                parts.insert(0, short_kind(self.places[s].kind))
             inside[s] = "/".join(p for p in parts if p)
         layers = pd.DataFrame(
             {
@@ -352,15 +344,11 @@ class _Builder:
         slots["occurrence"] = slots.groupby(["layer", "inside", "canonical", "op_kind"], sort=False).cumcount()
         slots["launches"] = launches[order]
         slots["ns"] = slot_ns[order].sum(axis=1)
-        wanted = [self._layer_wanted(self.places[s]) for s in ordered]
+        wanted = [self.wanted.layer(self.places[s]) for s in ordered]
         slots["in_layers"] = np.array(wanted, dtype=bool)
-        within = [self.scope_pattern is None or bool(self.scope_pattern.search(i)) for i in slots["inside"]]
+        within = [self.wanted.scope(inside) for inside in slots["inside"]]
         slots["selected"] = slots["in_layers"] & np.array(within, dtype=bool)
         return slots, slot_ns[order]
-
-    def _layer_wanted(self, scope: Place) -> bool:
-        pattern = self.layer_pattern
-        return pattern is None or any(pattern.search(text) for text in (scope.path, *scope.names))
 
     @staticmethod
     def _place_codes(scope: Ints, layer_of: _LayerOfScope) -> Ints:
@@ -413,7 +401,7 @@ class _Builder:
         by_graph = self.attribution.joined.by_graph
         warm_up = self.in_layer & ~in_step
         in_layers = self.in_layer & in_step
-        in_ranges = ~in_layers & placed & (scope != 0)
+        in_ranges = ~in_layers & placed & ~np.isin(scope, [0, *self.attribution.outside])
         rest = ~in_layers & ~in_ranges
         # A graph op that a method placed under no range is known to be outside layers; one that none placed is not.
         masks = {

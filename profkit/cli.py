@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Annotated
 
 import typer
 
 from profkit._version import __version__
-from profkit.errors import ProfkitError
+from profkit.errors import Exit, ProfkitError
 
 app = typer.Typer(
     name="profkit",
@@ -170,8 +173,24 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], Trailing]:
     return list(arguments[:at]), Trailing(list(arguments[at + 1 :]))
 
 
+def _report_defect(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An exception that nothing expected is profkit's defect. Python would end with status 1, which means refuted."""
+    if os.environ.get("PROFKIT_TRACEBACK"):
+        traceback.print_exception(kind, error, trace)
+    where = traceback.extract_tb(trace)[-1]
+    place = f"{Path(where.filename).name}:{where.lineno}"
+    typer.echo(
+        f"profkit: error: internal error ({kind.__name__} at {place}: {error}). This is a defect of profkit, and no "
+        "answer; please report it. PROFKIT_TRACEBACK=1 shows the traceback.",
+        err=True,
+    )
+    sys.stdout.flush()
+    os._exit(int(Exit.ERROR))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; the one place where a `ProfkitError` is printed."""
+    sys.excepthook = _report_defect
     own, trailing = split_command(sys.argv[1:] if arguments is None else arguments)
     if trailing.command is not None and own[:1] != ["capture"]:
         own, trailing = [*own, *trailing.command], Trailing(None)

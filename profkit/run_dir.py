@@ -13,12 +13,43 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from profkit.errors import ProfkitError
 
 SCHEMA = "profkit.run/1"
 RUN_FILE = "run.json"
+
+
+class _Workload(msgspec.Struct):
+    name: str
+    variant: str | None = None
+    shapes: dict[str, int | float | str] = {}
+
+
+class _Digests(msgspec.Struct):
+    outputs: dict[str, str] | None = None
+    notes: dict[str, Any] | None = None
+
+
+class _Untraced(msgspec.Struct):
+    median: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+
+class _Record(msgspec.Struct):
+    """The fields of run.json that reports use, with their types; see docs/run-directory.md for all of them."""
+
+    trace: str
+    workload: _Workload | None = None
+    profiler: dict[str, Any] | None = None
+    device: dict[str, Any] | None = None
+    versions: dict[str, Any] | None = None
+    digests: _Digests | None = None
+    untraced: _Untraced | None = None
+    seed: int | None = None
+    commit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,8 +93,12 @@ def load(path: Path) -> Run:
         raise ProfkitError(
             f"{file}: schema is {found!r}, expected {SCHEMA!r}. Capture the run again with this profkit."
         )
-    trace = record.get("trace")
-    if not isinstance(trace, str) or Path(trace).name != trace:
+    try:
+        msgspec.convert(record, _Record)
+    except msgspec.ValidationError as error:
+        raise ProfkitError(f"{file} is not as profkit writes it: {error}. Capture the run again.") from None
+    trace = record["trace"]
+    if Path(trace).name != trace:
         raise ProfkitError(f"{file}: 'trace' must name a file in the same directory, found {trace!r}.")
     run = Run(path, record)
     if not run.trace_path.exists():

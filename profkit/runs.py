@@ -70,9 +70,7 @@ def one(spec: str, option: str) -> RunFile:
     found = find(spec)
     if len(found) != 1:
         shown = ", ".join(f.label for f in found[:6])
-        raise ProfkitError(
-            f"{option} {spec} names {len(found)} runs ({shown}); a diff takes one a side. Name one of them."
-        )
+        raise ProfkitError(f"{option}: {spec} names {len(found)} runs ({shown}). Name one.")
     return found[0]
 
 

@@ -24,6 +24,8 @@ from profkit.trace import NONE, Diagnostic, Trace, joint_key
 #: Above this share of replays that lost ops, a trace answers no question: the rest may have lost some too. One lost
 #: replay at either end of a recording of twenty is usual, since recording starts and stops between launches.
 UNDER_RECORDED_SHARE = 0.1
+#: `Steps.method` where nothing divides the recording.
+WHOLE_RECORDING = "the whole recording"
 
 _NUMBER = re.compile(r"\d+")
 
@@ -91,7 +93,7 @@ def find_steps(trace: Trace, attribution: Attribution, pattern: str | None = Non
         return _by_replays(trace, attribution)
     whole = np.zeros(len(trace.ops), dtype=np.int64)
     note = Diagnostic("no-steps", "No replay and no repeated outer range: the whole recording counts as one step.")
-    return _grouped(trace, whole, "the whole recording", [note])
+    return _grouped(trace, whole, WHOLE_RECORDING, [note])
 
 
 def _matching(ranges: pd.DataFrame, pattern: str) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Which captured launch is which op of the replay: by name, where some launches became no op; by count where names lack.
+"""Which captured launch is which op of the replay: by name, skipping launches that became no op, or else by count.
 
 By name the ops must be a subsequence of the launches. There may be several ways to embed one in the other; the leftmost
 and the rightmost bound them all, so an op that both give the same layer has that layer in every way.
@@ -44,7 +44,7 @@ def by_name(launches: Sequence[object], ops: Sequence[object]) -> Aligned | str:
         return f"the capture shows {len(launches)} launches and a replay has {len(ops)} ops, too few to be of it"
     leftmost = _embedded(launches, ops)
     if len(leftmost) < len(ops):
-        return f"op {len(leftmost)} of {len(ops)}, {ops[len(leftmost)]}, has no launch of that name in order"
+        return f"op {len(leftmost)} of {len(ops)}, {str(ops[len(leftmost)])[:60]}, has no launch of that name in order"
     rightmost = [len(launches) - 1 - i for i in _embedded(launches[::-1], ops[::-1])][::-1]
     return Aligned(np.array(leftmost, np.int64), np.array(rightmost, np.int64), by_name=True)
 

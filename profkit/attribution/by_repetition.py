@@ -14,8 +14,8 @@ import numpy as np
 
 from profkit.attribution import anchor as by_anchor
 from profkit.attribution import period
-from profkit.attribution.ledger import METHODS, Attribution
 from profkit.attribution.lanes import Lane, lanes_of
+from profkit.attribution.ledger import METHODS, Attribution
 from profkit.attribution.op_order import OpCodes, op_codes
 from profkit.attribution.period import Phase
 from profkit.attribution.scopes import ScopeTable
@@ -103,8 +103,8 @@ def _unused(attribution: Attribution, hints: Hints) -> Attribution:
     if hints.anchor is None:
         return attribution
     message = (
-        f"--anchor {hints.anchor!r} was not needed, or had no step to divide: it applies to graph replays and to ranges "
-        "that are steps (--steps) in which no better method finds a layer."
+        f"--anchor {hints.anchor!r} was not needed, or had no step to divide: it applies to graph replays and to "
+        "ranges that are steps (--steps) in which no better method finds a layer."
     )
     return replace(attribution, problems=(*attribution.problems, Diagnostic("anchor-not-used", message)))
 

@@ -52,7 +52,7 @@ def lanes_of(trace: Trace, codes: Ints, rows: Ints, step: Ints) -> list[Lane]:
     together = grouped(rows, step, start, codes)
     of_row = np.zeros(len(trace.ops), dtype=np.int64)
     of_row[rows] = stream
-    if stream.max() == 0 or (together.shape.max() == 0 and not _overlap(together, of_row, start, end)):
+    if stream.max() == 0 or (together.shape.max() == 0 and not overlapping(together, of_row, start, end)):
         return [_lane(together, codes, start, end)]
     lanes = [
         _lane(grouped(rows[stream == s], step[stream == s], start, codes), codes, start, end)
@@ -61,7 +61,7 @@ def lanes_of(trace: Trace, codes: Ints, rows: Ints, step: Ints) -> list[Lane]:
     return sorted(lanes, key=lambda lane: -len(lane.codes))
 
 
-def _overlap(groups: Groups, stream: Ints, start: Ints, end: Ints) -> bool:
+def overlapping(groups: Groups, stream: Ints, start: Ints, end: Ints) -> bool:
     """Whether an op starts before its predecessor on another stream has ended."""
     before, after = groups.rows[:-1], groups.rows[1:]
     same_step = np.ones(len(before), dtype=np.bool_)

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.attribution import launch_range, lineage, sequence
+from profkit.attribution import launch_range, lineage, overhead, sequence
 from profkit.attribution.launches import LaunchJoin, join
 from profkit.attribution.scopes import ScopeTable, user_ranges
+from profkit.attribution.sequence import CaptureTrace
 from profkit.trace import Diagnostic, Trace
 
 #: Index 0 means that no method placed the op.
-METHODS = ("none", "lineage", "launch range", "sequence")
+METHODS = ("none", "lineage", "launch range", "sequence", "anchor", "period")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class Attribution:
         paths: scope index to the range texts, outermost first.
         joined: the launch of every op.
         ranges: the user's ranges, from which the paths come.
-        problems: what kept ops from being placed.
+        problems: what kept ops from being placed, and what the weaker methods rest on.
+        overhead: the scope of ops that replaying adds outside graphs; empty where there are none.
+        outside: the scopes of ops that are known to lie outside layers although no range says so; with `overhead`.
     """
 
     scope: npt.NDArray[np.int32]
@@ -37,6 +40,8 @@ class Attribution:
     joined: LaunchJoin
     ranges: pd.DataFrame
     problems: Sequence[Diagnostic]
+    overhead: frozenset[int] = frozenset()
+    outside: frozenset[int] = frozenset()
 
     def counts(self) -> Mapping[str, int]:
         """Ops placed by each method, the ones that placed none left out."""
@@ -52,8 +57,14 @@ _LINEAGE_PROBLEMS = {
 }
 
 
-def attribute(trace: Trace) -> Attribution:
-    """Place every op of `trace`, each by the best method that fits; ops that none fits stay unplaced."""
+def attribute(trace: Trace, capture_traces: Sequence[CaptureTrace] = ()) -> Attribution:
+    """Place every op of `trace`, each by the best method that fits; ops that none fits stay unplaced.
+
+    Anchor and period, which need to know the steps, come after this: `by_repetition.add_layers`.
+
+    Args:
+        capture_traces: where the capture of the trace's graphs was recorded, if not in it.
+    """
     scopes = ScopeTable()
     ranges = user_ranges(trace.ranges)
     joined = join(trace)
@@ -75,16 +86,20 @@ def attribute(trace: Trace) -> Attribution:
         chosen = placed & (method == 0)
         method[chosen] = index
         scope[chosen] = found[chosen]
+    added = overhead.find(trace, joined)
+    overhead_scope = frozenset([scopes.intern((overhead.SCOPE,))]) if added.any() else frozenset()
+    scope[added] = max(overhead_scope, default=0)
 
-    # Where nodes' creation is recorded and contradicts itself, order is no better witness.
-    open_ops = (method == 0) & ~np.isin(trace.ops["process"].to_numpy(), trace.nodes["process"].unique())
-    by_sequence = sequence.attribute(trace, joined, ranges, scopes, open_ops)
+    by_sequence = sequence.attribute(trace, joined, scopes, method == 0, capture_traces)
     method[by_sequence.placed] = METHODS.index("sequence")
     scope[by_sequence.placed] = by_sequence.scope[by_sequence.placed]
-    if by_sequence.placed.any():
-        message = (
-            "Layers of replayed ops come from the order of the capture's launches, checked by count and kind only."
-        )
-        problems.append(Diagnostic("by-order", message))
-    problems += [Diagnostic("sequence-does-not-fit", p) for p in by_sequence.problems]
-    return Attribution(scope, method, scopes.paths, joined, ranges, tuple(problems))
+    return Attribution(
+        scope,
+        method,
+        scopes.paths,
+        joined,
+        ranges,
+        (*problems, *by_sequence.notes),
+        overhead=overhead_scope,
+        outside=overhead_scope,
+    )

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from profkit.trace import table
+from profkit.trace import RANGES, table
 
 _MODULE = re.compile(r"^nn\.Module: (.+)_(\d+)$")
 #: How model code names the class of a whole layer: LlamaDecoderLayer, BertLayer, GPT2Block. The outermost module of
@@ -40,17 +40,13 @@ def module_ranges(ranges: pd.DataFrame) -> pd.DataFrame:
     names = [m.groups() for m in (parsed[c] for c in rows["text"].cat.codes) if m is not None]
     parent = _parents(rows)
     texts = [class_name for class_name, _ in names]
-    depth_of_layers, members = _layers(names, parent)
-    if depth_of_layers < 0:
+    layers = _layers(names, parent)
+    if not layers:
         return none
-    for row, text in members.items():
+    for row, text in layers.items():
         texts[row] = text
     columns = {c: rows[c].to_numpy() for c in ("start", "end", "process", "thread", "nested", "clipped")}
-    return table(dict(zip(ranges.columns, _dtypes(ranges), strict=True)), {**columns, "text": texts})
-
-
-def _dtypes(ranges: pd.DataFrame) -> list[str]:
-    return [str(dtype) for dtype in ranges.dtypes]
+    return table(RANGES, {**columns, "text": texts})
 
 
 def _parents(rows: pd.DataFrame) -> list[int]:
@@ -66,8 +62,8 @@ def _parents(rows: pd.DataFrame) -> list[int]:
     return parents
 
 
-def _layers(names: list[tuple[str, ...]], parent: list[int]) -> tuple[int, dict[int, str]]:
-    """The depth at which the layers are, -1 where there are none, and the text of each of their calls."""
+def _layers(names: list[tuple[str, ...]], parent: list[int]) -> dict[int, str]:
+    """The text of each call of a layer: of the outermost depth at which a parent has several."""
     depth: list[int] = []
     for above in parent:
         depth.append(0 if above < 0 else depth[above] + 1)
@@ -86,9 +82,9 @@ def _layers(names: list[tuple[str, ...]], parent: list[int]) -> tuple[int, dict[
         classes: dict[tuple[str, ...], set[str]] = {}
         for i in calls:
             classes.setdefault(owner[i], set()).add(names[i][0])
-        return level, {
+        return {
             i: f"layers.{number[owner[i], names[i]]}" + (f".{names[i][0]}" if len(classes[owner[i]]) > 1 else "")
             for i in calls
             if count[owner[i]] > 1
         }
-    return -1, {}
+    return {}

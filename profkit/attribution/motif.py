@@ -1,13 +1,14 @@
 """The repeating motif of an op sequence: where, by the sequence alone, the layers of a step begin.
 
 Every kernel that occurs often enough is tried as the one that occurs once a layer. The sequence is cut before each of
-its occurrences; the cut is good if the stretches repeat, and if neighbours are alike, as layers are and as the halves of
-a layer are not. The finest good cut gives the layers. Its phase is a convention: layers begin at the first op of the
+its occurrences; the cut is good if the stretches repeat, and if neighbours are alike, as layers are and as the halves
+of a layer are not. The finest good cut gives the layers. Its phase is a convention: layers begin at the first op of the
 step that the repetition explains, so that a layer's leading norm is its own and not its predecessor's.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -93,7 +94,7 @@ def _cut(codes: Ints, positions: Ints) -> _Cut | bool:
         return False
     sequence = tuple(codes.tolist())
     edges = [*positions.tolist(), len(sequence)]
-    stretches = [sequence[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    stretches = [sequence[a:b] for a, b in itertools.pairwise(edges)]
     kinds = repeated_kinds(stretches)
     if not kinds or len(kinds) > _MAX_KINDS or max(map(len, kinds)) < 2:
         return False
@@ -105,10 +106,8 @@ def _cut(codes: Ints, positions: Ints) -> _Cut | bool:
     regular = sum(i >= 0 for i in of)
     if regular < _REGULAR_SHARE * len(of):
         return False
-    alike = {
-        (i, j): similarity(kinds[i], kinds[j]) for i, j in set(zip(of[:-1], of[1:], strict=True)) if min(i, j) >= 0
-    }
-    neighbours = [alike[pair] for pair in zip(of[:-1], of[1:], strict=True) if pair in alike]
+    alike = {(i, j): similarity(kinds[i], kinds[j]) for i, j in set(itertools.pairwise(of)) if min(i, j) >= 0}
+    neighbours = [alike[pair] for pair in itertools.pairwise(of) if pair in alike]
     if not neighbours or any(
         value < RELATED or (i != j and (holds(kinds[i], kinds[j]) or holds(kinds[j], kinds[i])))
         for (i, j), value in alike.items()

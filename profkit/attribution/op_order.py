@@ -59,7 +59,8 @@ class Groups:
         """The rows of all groups of one shape, shape [groups, ops]."""
         which = np.flatnonzero(self.shape == shape)
         length = int(self.first[which[0] + 1] - self.first[which[0]])
-        return self.rows[self.first[which][:, None] + np.arange(length)]
+        members: Ints = self.rows[self.first[which][:, None] + np.arange(length)]
+        return members
 
 
 def grouped(rows: Ints, group: Ints, start_ns: Ints, codes: Ints) -> Groups:

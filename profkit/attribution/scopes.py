@@ -17,8 +17,9 @@ Ints = npt.NDArray[np.int64]
 _LIBRARY_DOMAIN = re.compile(
     r"^(nccl|cublas|cudnn|cusparse|cusolver|cufft|cutensor|cccl|cub|thrust|libcu|gil|osrt|rccl)", re.I
 )
-#: torch.autograd.profiler.emit_nvtx writes one range an operator, with its sequence or operator number.
-_OPERATOR_RANGE = re.compile(r", (seq|op_id) = \d+")
+#: torch.autograd.profiler.emit_nvtx writes one range an operator, with its sequence or operator number; Inductor one a
+#: compiled piece, with a hash that is new in every build.
+_OPERATOR_RANGE = re.compile(r", (seq|op_id) = \d+|^## Call CompiledFxGraph ")
 #: Domains that a reader gives to events that are no ranges of the user's: operators and Python frames.
 _EVENT_DOMAINS = frozenset({"cpu_op", "python_function"})
 
@@ -85,7 +86,7 @@ def scopes_at(
             continue
         queries = np.flatnonzero(inverse == pair)
         # Ranges nest within a domain; ranges of two domains may overlap in any way.
-        stacks = [_Stack(start[mine], end[mine], text[mine]) for mine in _by_domain(rows, domain)]
+        stacks = [_Stack(start[mine], end[mine], text[mine]) for mine in _by_domain(np.asarray(rows), domain)]
         result[queries] = _paths(stacks, time_ns[queries], texts, scopes)
     return result
 

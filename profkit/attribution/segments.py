@@ -7,6 +7,7 @@ may belong to one layer or the next stays unknown.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ def label(
     """
     sequence = tuple(codes.tolist())
     edges = [*bounds, len(sequence)]
-    stretches = [sequence[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    stretches = [sequence[a:b] for a, b in itertools.pairwise(edges)]
     kinds = repeated_kinds(stretches)
     if not kinds:
         return Misfit("no stretch between two beginnings occurs twice")
@@ -171,7 +172,7 @@ def _run(first: Stretch, second: Stretch) -> int:
 
 
 def holds(longer: Stretch, shorter: Stretch) -> bool:
-    """Whether `longer` has all of `shorter` in it and much more: they are no two layers of kinds, but whole and part."""
+    """Whether `longer` has most of `shorter` in it and much more: not two kinds of layer, but whole and part."""
     return len(longer) * SAME_KIND > len(shorter) and shared_length(longer, shorter) >= SAME_KIND * len(shorter)
 
 

@@ -13,6 +13,7 @@ from profkit.trace import Diagnostic
 
 #: Kinds of step that are reported one by one; a server records hundreds of graphs.
 TOLD = 4
+_LONGEST = 60
 
 
 def told_layers(
@@ -39,7 +40,7 @@ def told_layers(
         f"{step_kind}: {layering.count} layers by {method}, holding {inside} of {total} ops "
         f"({100 * inside / total:.1f} %{''.join(f', {a} a step' for a in around)})."
     ]
-    first = display[names[layering.kinds[0][0]]]
+    first = short(display[names[layering.kinds[0][0]]])
     if method == "period":
         parts.append(f"That a layer begins with {first} is a convention; its length and content are not.")
     if len(layering.kinds) > 1:
@@ -70,9 +71,14 @@ def _kinds(layering: Layering, names: Mapping[int, str], display: Mapping[str, s
     told: list[str] = []
     for index, kind in enumerate(layering.kinds):
         own = list(dict.fromkeys(display[names[c]] for c in kind if c not in shared))
-        only = f", with {', '.join(own[:3])}{', …' if len(own) > 3 else ''}" if own else ""
+        only = f", with {', '.join(map(short, own[:3]))}{', …' if len(own) > 3 else ''}" if own else ""
         told.append(f"{kind_letter(index)} {counts[index]} layers of {len(kind)} launches{only}")
     return told
+
+
+def short(name: str) -> str:
+    """`name`, cut in the middle where it is too long for a sentence (mangled names run to a thousand characters)."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
 
 
 def told_misfits(method: str, misfits: Sequence[tuple[str, str]]) -> list[Diagnostic]:

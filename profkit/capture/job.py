@@ -19,13 +19,14 @@ class Job:
     """One worker process's task.
 
     Args:
-        recorder: ``nsys`` (ranges and a profiler window), ``torch`` (torch.profiler), ``untraced`` (CUDA events) or
-            ``dispatch`` (counts on the CPU).
+        recorder: ``nsys`` (ranges and a profiler window), ``torch`` (torch.profiler), ``untraced`` (CUDA events),
+            ``floor`` (CUDA events around graphs of kernels that do nothing) or ``dispatch`` (counts on the CPU).
         nvtx: which API pushes ranges under nsys: ``nvtx`` (the package) or ``torch.cuda.nvtx``; "" elsewhere.
         result: where the worker writes its result, complete or not at all.
         trace: where the ``torch`` and ``dispatch`` recorders write their trace; "" for the others.
         spec, variant, shapes, warmup, seed, run_bodies: see `profkit.capture.plan.Plan`.
         replays: how many are recorded or timed.
+        held: import torch, then wait for a line on stdin before anything touches the GPU.
     """
 
     recorder: str
@@ -39,6 +40,7 @@ class Job:
     warmup: int
     seed: int
     run_bodies: bool
+    held: bool = False
 
     @property
     def pid_file(self) -> Path:
@@ -46,9 +48,11 @@ class Job:
         return Path(self.result + ".pid")
 
 
-def make_job(plan: Plan, recorder: str, directory: Path, *, nvtx: str = "", trace: str = "") -> Job:
+def make_job(
+    plan: Plan, recorder: str, directory: Path, *, nvtx: str = "", trace: str = "", held: bool = False
+) -> Job:
     """The job of `plan` for one worker; its files lie in `directory`."""
-    replays = max(plan.replays, MIN_UNTRACED_REPLAYS) if recorder == "untraced" else plan.replays
+    replays = max(plan.replays, MIN_UNTRACED_REPLAYS) if recorder in ("untraced", "floor") else plan.replays
     return Job(
         recorder=recorder,
         nvtx=nvtx,
@@ -61,6 +65,7 @@ def make_job(plan: Plan, recorder: str, directory: Path, *, nvtx: str = "", trac
         warmup=plan.warmup,
         seed=plan.seed,
         run_bodies=plan.run_bodies,
+        held=held,
     )
 
 

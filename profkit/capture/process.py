@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -37,11 +37,32 @@ def run(argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None,
     Raises:
         ProfkitError: the program cannot be started.
     """
+    with started(argv, log, env=env, pid_file=pid_file) as child:
+        return wait(child, pid_file)
+
+
+@contextmanager
+def started(
+    argv: Sequence[str],
+    log: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    pid_file: Path | None = None,
+    held: bool = False,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`argv` running beside the block, at whose end everything that it started is ended; arguments as for `run`.
+
+    Args:
+        held: its stdin is a pipe from us, for `release`; else it is empty.
+
+    Raises:
+        ProfkitError: the program cannot be started.
+    """
     with log.open("ab") as output:
         try:
             child = subprocess.Popen(
                 argv,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if held else subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env=None if env is None else dict(env),
@@ -50,12 +71,28 @@ def run(argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None,
         except OSError as error:
             raise ProfkitError(f"Cannot start {Path(argv[0]).name}: {error.strerror}.") from None
         try:
-            status = child.wait()
-            while (pid := read_pid(pid_file)) is not None and _alive(pid):
-                time.sleep(_POLL_S)
-            return status
+            yield child
         finally:
             end_session(child, pid_file)
+            if child.stdin is not None:
+                with suppress(BrokenPipeError):
+                    child.stdin.close()
+
+
+def release(child: subprocess.Popen[bytes]) -> None:
+    """Let a held child go on: it waits for one line. Nothing where it has ended already; its status tells."""
+    if child.stdin is not None:
+        with suppress(BrokenPipeError):
+            child.stdin.write(b"go\n")
+            child.stdin.flush()
+
+
+def wait(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> int:
+    """The exit status of `child` once it has ended, and with it the process that `pid_file` names."""
+    status = child.wait()
+    while (pid := read_pid(pid_file)) is not None and _alive(pid):
+        time.sleep(_POLL_S)
+    return status
 
 
 def end_session(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,36 @@ from profkit.capture import digests, nsys
 from profkit.capture.plan import Plan
 
 
+@dataclass(frozen=True)
+class Measured:
+    """The dispatch floor as it goes into run.json, or why it is not there.
+
+    Args:
+        content: the `floor` field; None where it was not measured.
+        problem: what prevented it; None where nothing did or it was not wanted.
+    """
+
+    content: Mapping[str, Any] | None
+    problem: str | None
+
+    @property
+    def warnings(self) -> list[dict[str, str]]:
+        """The warning that a problem deserves."""
+        if self.problem is None:
+            return []
+        return [{"code": "floor-not-measured", "message": f"The dispatch floor was not measured: {self.problem}"}]
+
+
 def workload_record(
     plan: Plan,
     found: nsys.Nsys | None,
     traced: Mapping[str, Any],
     untraced: Mapping[str, Any] | None,
+    floor: Measured,
     *,
     trace: str,
     files: Sequence[str],
+    repetition: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """run.json for a captured workload.
 
@@ -29,8 +53,10 @@ def workload_record(
         found: the nsys that recorded, None for other profilers.
         traced: the profiled worker's result.
         untraced: the untraced worker's result, None for dispatch.
+        floor: the dispatch floor.
         trace: the trace's file name.
         files: names of all files beside run.json.
+        repetition: which of the repetitions of a repeated capture this is, None for a single one.
     """
     outputs = traced["digests"]
     equal = None if untraced is None or outputs is None else untraced["digests"] == outputs
@@ -63,7 +89,10 @@ def workload_record(
         },
         "untraced": None if untraced is None else untraced["untraced"],
         "untraced_digests_equal": equal,
-        "warnings": _warnings(traced, equal),
+        "floor": floor.content,
+        "repetition": repetition,
+        "set_aside": None,
+        "warnings": [*_warnings(traced, equal), *floor.warnings],
     }
 
 
@@ -105,6 +134,9 @@ def command_record(
         "digests": None,
         "untraced": None,
         "untraced_digests_equal": None,
+        "floor": None,
+        "repetition": None,
+        "set_aside": None,
         "warnings": warnings,
     }
 
@@ -166,8 +198,9 @@ def _warnings(traced: Mapping[str, Any], digests_equal: bool | None) -> list[dic
     return found
 
 
+@cache
 def driver_version() -> str | None:
-    """The NVIDIA driver's version, None where there is no driver or nothing tells."""
+    """The NVIDIA driver's version, None where there is no driver or nothing tells; asked once a process."""
     try:
         done = subprocess.run(
             ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],

@@ -11,6 +11,8 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -61,6 +63,10 @@ def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
             f"torch {torch.__version__} finds no CUDA device here. Use --profiler dispatch to count launches "
             "without a GPU; `profkit doctor` says what is missing."
         )
+    if job.recorder == "floor":
+        from profkit.capture.floor_graphs import time_per_node
+
+        return time_per_node(job.replays)
     from profkit.capture.graph import record_traced, time_untraced
 
     recorder = time_untraced if job.recorder == "untraced" else record_traced
@@ -80,11 +86,24 @@ def _report_crash(job: Job) -> None:
     sys.excepthook = hook
 
 
+def _go_ahead() -> bool:
+    """Import what a recorder needs, without the GPU, and wait for the parent's line; False where the parent is gone.
+
+    Importing torch takes seconds: a held worker spends them while another one still has the GPU.
+    """
+    import_module("profkit.capture.graph")
+    if find_spec("triton") is not None:
+        import_module("triton")
+    return sys.stdin.readline() != ""
+
+
 def main(path: str) -> int:
     """Run the job in file `path`; 0 when its result is written, 2 for an error that the user can mend."""
     job = read_job(Path(path))
     job.pid_file.write_text(str(os.getpid()), encoding="utf-8")
     _report_crash(job)
+    if job.held and not _go_ahead():
+        return 2
     try:
         result = run(job)
     except ProfkitError as error:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from profkit import run_dir
-from profkit.capture import dispatch_file, nsys, process, record, torch_profiler
-from profkit.capture.job import Job, make_job, read_result, write_job
+from profkit.capture import dispatch_file, floor, nsys, process, record, torch_profiler
+from profkit.capture.job import make_job
 from profkit.capture.plan import Options, Plan, check_options, resolve_shapes, resolve_variant
+from profkit.capture.record import Measured
+from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 
 
@@ -84,7 +85,36 @@ def _choose_profiler(options: Options) -> tuple[str, str, nsys.Nsys | None]:
         return "torch", f"nsys cannot be used: {error}", None
 
 
-def capture(options: Options, output: Path, *, force: bool) -> Finished:
+@dataclass(frozen=True)
+class Session:
+    """What every run of one `profkit capture` shares.
+
+    Args:
+        plan: what runs.
+        nsys: the profiler's binary, None unless it was chosen.
+        keep_report: keep nsys's own report beside its export.
+        with_floor: measure the dispatch floor.
+    """
+
+    plan: Plan
+    nsys: nsys.Nsys | None
+    keep_report: bool
+    with_floor: bool
+
+    @cached_property
+    def floor(self) -> Measured:
+        """The dispatch floor of this machine, measured once; nothing where it is not wanted or nothing is timed."""
+        if not self.with_floor or self.plan.profiler == "dispatch":
+            return Measured(None, None)
+        try:
+            return Measured(floor.measure(self.plan.profiler, self.nsys), None)
+        except ProfkitError as error:
+            return Measured(None, str(error))
+
+
+def capture(
+    options: Options, output: Path, *, force: bool, keep_report: bool = True, with_floor: bool = True
+) -> Finished:
     """Run a workload under a profiler and leave the run directory `output`, complete or not at all.
 
     Raises:
@@ -92,71 +122,54 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
     """
     with process.terminable(), run_dir.new(output, force=force) as directory:
         planned, found = plan(options)
-        with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as work:
-            capturing = _Capture(planned, found, directory, Path(work), output)
-            content = capturing.run()
-        run_dir.write_record(directory, content)
+        session = Session(planned, found, keep_report, with_floor)
+        content = record_into(session, directory, crash_log=output.with_name(output.name + ".log"))
     return Finished(output, content, planned.why)
 
 
-@dataclass(frozen=True)
-class _Capture:
-    """One capture under way; `directory` becomes the run directory, `work` is removed."""
+def record_into(
+    session: Session, directory: Path, *, crash_log: Path, repetition: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Run the workload once and fill `directory`, run.json last.
 
-    plan: Plan
-    nsys: nsys.Nsys | None
-    directory: Path
-    work: Path
-    output: Path
+    Args:
+        directory: empty; becomes the run directory.
+        crash_log: where the output of a worker that fails is kept.
+        repetition: the `repetition` field of run.json.
 
-    def run(self) -> dict[str, Any]:
-        """Run the workers; returns run.json's content."""
-        if self.plan.profiler == "dispatch":
-            traced = self._worker(make_job(self.plan, "dispatch", self.work, trace=dispatch_file.TRACE_FILE))
-            trace, untraced = dispatch_file.TRACE_FILE, None
-        elif self.nsys is not None:
-            job = make_job(self.plan, "nsys", self.work, nvtx=self.nsys.nvtx_api)
-            traced = self._worker(job)
-            nsys.export(self.nsys, self.work, self._log(job))
-            (self.work / nsys.REPORT_FILE).rename(self.directory / nsys.REPORT_FILE)
-            trace, untraced = nsys.TRACE_FILE, self._worker(make_job(self.plan, "untraced", self.work))
-        else:
-            traced = self._worker(make_job(self.plan, "torch", self.work, trace=torch_profiler.TRACE_FILE))
-            trace, untraced = torch_profiler.TRACE_FILE, self._worker(make_job(self.plan, "untraced", self.work))
-        (self.work / trace).rename(self.directory / trace)
-        files = sorted(path.name for path in self.directory.iterdir() if path.is_file())
-        return record.workload_record(self.plan, self.nsys, traced, untraced, trace=trace, files=files)
+    Returns:
+        run.json's content.
+    """
+    with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
+        work = Path(name)
+        traced, untraced, trace = _run(session, Workers(work, session.nsys, crash_log))
+        (work / trace).rename(directory / trace)
+        if session.nsys is not None and session.keep_report:
+            (work / nsys.REPORT_FILE).rename(directory / nsys.REPORT_FILE)
+    files = sorted(path.name for path in directory.iterdir())
+    content = record.workload_record(
+        session.plan,
+        session.nsys,
+        traced,
+        untraced,
+        session.floor,
+        trace=trace,
+        files=files,
+        repetition=repetition,
+    )
+    run_dir.write_record(directory, content)
+    return content
 
-    def _log(self, job: Job) -> Path:
-        return self.work / f"{job.recorder}.log"
 
-    def _worker(self, job: Job) -> dict[str, Any]:
-        path = self.work / f"{job.recorder}.job.json"
-        write_job(job, path)
-        command = [sys.executable, "-m", "profkit.capture.worker", str(path)]
-        env = None
-        if job.recorder == "nsys" and self.nsys is not None:
-            command = nsys.profile_command(self.nsys, self.work / "trace", command, window=True)
-        if job.recorder == "dispatch":
-            env = dispatch_file.environment(run_bodies=job.run_bodies)
-        log = self._log(job)
-        status = process.run(command, log, env=env, pid_file=job.pid_file)
-        result = read_result(job)
-        if result is not None and "error" in result:
-            raise ProfkitError(result["error"])
-        if result is not None and "crash" in result:
-            raise ProfkitError(
-                f"The workload failed: {process.without_directories(result['crash'])}. {self._keep_log(log)}"
-            )
-        if result is None:
-            ended = process.describe_status(status)
-            raise ProfkitError(
-                f"The {job.recorder} process ended ({ended}) without a result: {process.tail(log)}. "
-                f"{self._keep_log(log)}"
-            )
-        return result
-
-    def _keep_log(self, log: Path) -> str:
-        kept = self.output.with_name(self.output.name + ".log")
-        shutil.copyfile(log, kept)
-        return f"Full log: {kept}"
+def _run(session: Session, workers: Workers) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+    """The results of the profiled and of the untraced worker (None for dispatch), and the trace's file name."""
+    planned, work = session.plan, workers.work
+    if planned.profiler == "dispatch":
+        trace = dispatch_file.TRACE_FILE
+        return workers.run(make_job(planned, "dispatch", work, trace=trace)), None, trace
+    timed = make_job(planned, "untraced", work, held=True)
+    if session.nsys is not None:
+        job = make_job(planned, "nsys", work, nvtx=session.nsys.nvtx_api)
+        return *workers.record_and_time(job, timed), nsys.TRACE_FILE
+    trace = torch_profiler.TRACE_FILE
+    return *workers.record_and_time(make_job(planned, "torch", work, trace=trace), timed), trace

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from profkit import runs
-from profkit.accounting import Selection
-from profkit.commands.output import FORMATS, require_format, write
+from profkit.accounting import Census, Selection
+from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates, Input
 from profkit.errors import Exit, ProfkitError
@@ -17,51 +18,85 @@ def diff(specs: Sequence[str], selection: Selection, gates: Gates, output_format
     """Print the comparison of two runs and return its exit status.
 
     Args:
-        specs: before and after; or one directory that holds two arms.
+        specs: before and after, each one run or several of one side; or one directory that holds two arms.
 
     Raises:
         ProfkitError: bad input.
     """
     require_format(output_format, FORMATS)
     before, after = two_sides(specs)
-    same = before.trace.resolve() == after.trace.resolve()
-    names = ["same"] * 2 if same else runs.identities([before, after])
-    census_before = runs.census_of(before, selection)
-    census_after = census_before if same else runs.census_of(after, selection)
-    comparison = compare(
-        Input(before.label, census_before, before.record, names[0]),
-        Input(after.label, census_after, after.record, names[1]),
-        gates,
-    )
+    comparison = compare(*_inputs(before, after, selection), gates)
     render(comparison, output_format)
     return comparison.exit_code
 
 
-def two_sides(specs: Sequence[str]) -> tuple[runs.RunFile, runs.RunFile]:
-    """The run before and the run after.
+@dataclass(frozen=True)
+class Side:
+    """The runs of one side: ranks of a job, or repeated captures of one arm."""
+
+    label: str
+    runs: Sequence[runs.RunFile]
+
+
+def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
+    """The runs before and the runs after.
 
     Raises:
-        ProfkitError: not two of them.
+        ProfkitError: there are not two sides.
     """
     if len(specs) == 1:
-        found = runs.find(specs[0])
-        arms = dict.fromkeys(run.label.split("/")[0] for run in found)
-        if len(found) != 2 or len(arms) != 2:
-            shown = ", ".join(arms) or "none"
+        arms: dict[str, list[runs.RunFile]] = {}
+        for run in runs.find(specs[0]):
+            arms.setdefault(run.label.split("/")[0], []).append(run)
+        if len(arms) != 2:
             raise ProfkitError(
-                f"{specs[0]} holds {len(found)} runs of {len(arms)} arms ({shown}); one directory can be compared "
-                "where it holds two arms of one run each. Name the two runs: profkit diff BEFORE AFTER."
+                f"{specs[0]} holds {len(arms)} arms ({', '.join(arms)}); one directory can be compared where it holds "
+                "two. Name both sides: profkit diff BEFORE AFTER."
             )
-        return found[0], found[1]
+        before, after = (Side(arm, found) for arm, found in arms.items())
+        return before, after
     if len(specs) != 2:
-        raise ProfkitError(f"A diff takes two runs, before and after; {len(specs)} were given.")
-    before, after = runs.one(specs[0], "BEFORE"), runs.one(specs[1], "AFTER")
-    if before.label == after.label:
-        # One name for both sides would make the report unreadable.
-        before, after = (
-            runs.RunFile(spec, run.trace, run.record) for spec, run in zip(specs, (before, after), strict=True)
-        )
-    return before, after
+        raise ProfkitError(f"A diff takes two sides, before and after; {len(specs)} were given.")
+    found = [runs.find(spec) for spec in specs]
+    labels = [f[0].label if len(f) == 1 else spec for f, spec in zip(found, specs, strict=True)]
+    if labels[0] == labels[1]:
+        labels = list(specs)  # one name for both sides would make the report unreadable
+    return Side(labels[0], found[0]), Side(labels[1], found[1])
+
+
+def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Input]:
+    every = [*before.runs, *after.runs]
+    identities = runs.identities(every)
+    censuses: dict[str, Census] = {}
+    inputs: list[Input] = []
+    for run, identity in zip(every, identities, strict=True):
+        # The same recording on both sides is read once.
+        if identity not in censuses:
+            censuses[identity] = runs.census_of(run, selection)
+        inputs.append(Input(run.label, censuses[identity], run.record, identity))
+    sides = [_distinct(side) for side in (inputs[: len(before.runs)], inputs[len(before.runs) :])]
+    first, second = (
+        dataclasses.replace(side[0], label=label, more=tuple(side[1:]))
+        for side, label in zip(sides, (before.label, after.label), strict=True)
+    )
+    return first, second
+
+
+def _distinct(side: Sequence[Input]) -> Sequence[Input]:
+    """`side`, refused if one recording is in it twice: copies would pass for independent runs that agree.
+
+    Raises:
+        ProfkitError: two of the runs are the same recording.
+    """
+    labels: dict[str | None, str] = {}
+    for run in side:
+        if run.identity in labels:
+            raise ProfkitError(
+                f"{labels[run.identity]} and {run.label} are the same recording, given twice on one side. Copies are no "
+                "repeated runs; leave one out."
+            )
+        labels[run.identity] = run.label
+    return side
 
 
 def render(comparison: Comparison, output_format: str) -> None:
@@ -80,7 +115,7 @@ def render(comparison: Comparison, output_format: str) -> None:
 
     data = diff_data.report(comparison)
     if output_format == "json":
-        write(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        write(json_text(data))
     else:
         from profkit.reporters import csv_text
 

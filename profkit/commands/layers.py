@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from profkit import runs
 from profkit.accounting import Census, Selection
-from profkit.commands.output import FORMATS, require_format, write
+from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.comparison.comparable import no_layers_advice
 from profkit.comparison.model import Input
 from profkit.errors import CannotTellError
@@ -30,7 +29,7 @@ def layers(specs: Sequence[str], selection: Selection, output_format: str) -> No
 
         terminal.print_layers(data, terminal.console())
     elif output_format == "json":
-        write(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        write(json_text(data))
     elif output_format == "csv":
         from profkit.reporters import csv_text
 

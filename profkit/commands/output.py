@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +19,15 @@ def require_format(name: str, formats: Sequence[str]) -> None:
     """
     if name not in formats:
         raise ProfkitError(f"--format {name!r} is unknown. There are: {', '.join(formats)}.")
+
+
+#: Control characters that JSON lets through as they are, and that a terminal would obey.
+_RAW_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+
+
+def json_text(data: object) -> str:
+    """`data` as JSON that holds no control character, so that it is safe to show."""
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False).translate(_RAW_CONTROLS) + "\n"
 
 
 def write(text: str) -> None:

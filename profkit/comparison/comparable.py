@@ -6,17 +6,26 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from profkit.comparison.model import Input, Reason
+from profkit.merging import same_layers
 
 
 def obstacles(before: Input, after: Input) -> list[Reason]:
     """Every reason against a comparison, the most fundamental first; empty where there is none."""
     found: list[Reason] = []
     for side, entry in (("before", before), ("after", after)):
-        census = entry.census
-        if census.refusal is not None:
-            found.append(Reason(census.refusal.code, f"{entry.label} ({side}): {census.refusal.message}"))
-        elif not census.kinds or not census.chosen.selected_layers:
-            found.append(Reason("no-layers", f"{entry.label} ({side}): {no_layers_advice(entry)}"))
+        for run in entry.runs:
+            census = run.census
+            if census.refusal is not None:
+                found.append(Reason(census.refusal.code, f"{run.label} ({side}): {census.refusal.message}"))
+            elif not census.kinds or not census.chosen.selected_layers:
+                found.append(Reason("no-layers", f"{run.label} ({side}): {no_layers_advice(run)}"))
+    if found:
+        return found
+    for entry in (before, after):
+        if not same_layers([run.census.chosen for run in entry.runs]):
+            shown = ", ".join(f"{run.label} {run.census.chosen.selected_layers}" for run in entry.runs)
+            message = f"The runs of one side have different layers ({shown}). Compare runs of one model and selection."
+            found.append(Reason("other-layers-in-side", message))
     if found:
         return found
     names = [_device_names(e) for e in (before, after)]
@@ -55,11 +64,9 @@ def no_layers_advice(entry: Input) -> str:
 
 
 def _device_names(entry: Input) -> frozenset[str]:
-    used = entry.census.info.devices
-    if used:
-        return frozenset(used.values())
-    name = (entry.record or {}).get("device", {}).get("name")
-    return frozenset([name]) if name else frozenset()
+    names = {name for run in entry.runs for name in run.census.info.devices.values()}
+    names |= {(run.record or {}).get("device", {}).get("name") for run in entry.runs if not run.census.info.devices}
+    return frozenset(n for n in names if n)
 
 
 def _other_workload(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Iterator[Reason]:

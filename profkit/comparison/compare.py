@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,10 +13,11 @@ from profkit.comparison import work as work_status
 from profkit.comparison.align import align
 from profkit.comparison.comparable import differing_settings, obstacles
 from profkit.comparison.fusions import find_fusions
-from profkit.comparison.model import Comparison, Finding, Gates, Input, Net, Reason, Status, Untraced, Work
-from profkit.comparison.rows import Row, layer_rows, outside_rows
+from profkit.comparison.model import Comparison, Finding, Gates, Input, Net, Reason, Samples, Status, Untraced, Work
+from profkit.comparison.rows import Row, layer_rows, outside_rows, unpaired_rows
 from profkit.comparison.statistics import Differences, Floats, Thresholds, differences
 from profkit.comparison.verdict import judge
+from profkit.merging import unlike
 
 
 def compare(
@@ -28,12 +30,9 @@ def compare(
         thresholds: when a difference of times counts.
     """
     gates, thresholds = gates or Gates(), thresholds or Thresholds()
-    chosen = [e.census.chosen if e.census.kinds else None for e in (before, after)]
-    layer_counts = tuple(c.selected_layers if c else 0 for c in chosen)
-    steps = tuple(c.kind.steps if c else 0 for c in chosen)
-    timed = before.census.info.timed and after.census.info.timed
+    timed = all(run.census.info.timed for side in (before, after) for run in side.runs)
     against = obstacles(before, after)
-    if against or chosen[0] is None or chosen[1] is None:
+    if against:
         return Comparison(
             before=before,
             after=after,
@@ -41,47 +40,56 @@ def compare(
             work="unknown",
             reasons=tuple(against),
             timed=timed,
-            selected_layers=(layer_counts[0], layer_counts[1]),
-            steps=(steps[0], steps[1]),
+            selected_layers=(_selected_layers(before), _selected_layers(after)),
+            steps=(_steps(before), _steps(after)),
             thresholds=thresholds,
         )
-    return _compared(before, after, chosen[0], chosen[1], gates, thresholds, timed)
+    return _compared(before, after, gates, thresholds, timed)
 
 
-def _compared(
-    before: Input,
-    after: Input,
-    census_before: KindCensus,
-    census_after: KindCensus,
-    gates: Gates,
-    thresholds: Thresholds,
-    timed: bool,
-) -> Comparison:
+def _selected_layers(side: Input) -> int:
+    return side.census.chosen.selected_layers if side.census.kinds else 0
+
+
+def _steps(side: Input) -> int:
+    return sum(run.census.chosen.kind.steps for run in side.runs if run.census.kinds)
+
+
+def _compared(before: Input, after: Input, gates: Gates, thresholds: Thresholds, timed: bool) -> Comparison:
+    census_before, census_after = before.chosen, after.chosen
+    steps = (census_before.kind.steps, census_after.kind.steps)
     display = kernel_names.display_names(
         c for k in (census_before, census_after) for t in (k.slots, k.outside) for c in t["canonical"]
     )
-    layers, paired_all = _layer_pairs(census_before, census_after)
+    layers, loose = _layer_pairs(census_before, census_after)
     in_layers = layer_rows(census_before, census_after, align(census_before, census_after, layers), display)
-    beyond = outside_rows(census_before, census_after, display)
-    rows = [*in_layers, *beyond]
+    unpaired = unpaired_rows(census_before, census_after, loose, display)
+    rows = [*in_layers, *unpaired, *outside_rows(census_before, census_after, display)]
     count = census_before.selected_layers
-    scale = np.array([1.0 / _layers_of(r, count) for r in rows])
-    stats = _differences(rows, scale, thresholds, timed)
-    statuses = [_status(r, bool(stats.notable[i])) for i, r in enumerate(rows)]
+    samples: Samples = "runs" if min(len(before.runs), len(after.runs)) > 1 else "replays"
+    stats = _differences(rows, count, (census_before, census_after), samples, thresholds, timed)
+    statuses = [_status(r, bool(stats.notable[i]), steps) for i, r in enumerate(rows)]
     _mark_partial(rows, statuses)
-    _mark_moved(rows, statuses)
+    _mark_moved(rows, statuses, steps)
     findings = [
-        Finding(r, statuses[i], *(float(v[i]) for v in (stats.delta, stats.low, stats.high, stats.p)))
+        Finding(
+            row=r,
+            status=statuses[i],
+            delta=float(stats.delta[i]),
+            low=float(stats.low[i]),
+            high=float(stats.high[i]),
+            p=float(stats.p[i]),
+            notable=bool(stats.notable[i]),
+        )
         for i, r in enumerate(rows)
     ]
     selected = [f for f in findings[: len(in_layers)] if f.row.selected]
-    elsewhere = [f for f in findings[: len(in_layers)] if not f.row.selected]
-    outside = findings[len(in_layers) :]
+    elsewhere = [f for f in findings[: len(in_layers) + len(unpaired)] if not f.row.selected]
     gone = [f for f in selected if f.status in ("removed", "moved")]
     work: Work
     why: Reason | None
     work, why = work_status.from_digests(before, after) or ("unknown", None)
-    fusions = find_fusions(selected, count, (census_before.kind.steps, census_after.kind.steps), work == "preserved")
+    fusions = find_fusions(selected, count, steps, work == "preserved")
     notes = [] if why is None else [why]
     if work == "unknown" and gone:
         work, why = work_status.from_trace(gone, fusions)
@@ -95,110 +103,134 @@ def _compared(
         reasons=(),
         timed=timed,
         selected_layers=(count, census_after.selected_layers),
-        steps=(census_before.kind.steps, census_after.kind.steps),
+        steps=steps,
+        samples=samples,
         findings=tuple(selected),
         elsewhere=tuple(elsewhere),
-        outside=tuple(outside),
+        outside=tuple(findings[len(in_layers) + len(unpaired) :]),
         fusions=tuple(fusions),
-        net=_net(census_before, census_after, selected, findings, untraced, timed),
+        net=_net(census_before, census_after, selected, untraced, timed),
         untraced=untraced,
         thresholds=thresholds,
     )
-    if not paired_all:
-        message = "Layers outside the selection differ in number and are compared by name only in total launches."
+    if unpaired:
+        message = "Layers outside the selection differ in number; they are compared by kernel name, in total."
         notes.append(Reason("other-layers-unpaired", message))
+    notes += _unlike_runs(before, after)
     settings = differing_settings(before, after)
     if settings:
         notes.append(Reason("settings-differ", f"Recorded under different settings: {'; '.join(settings)}."))
     return judge(comparison, gates, notes)
 
 
-def _layer_pairs(before: KindCensus, after: KindCensus) -> tuple[list[tuple[int, int]], bool]:
-    """Layers in order, selected with selected and, where their numbers agree, the others with the others."""
+def _unlike_runs(before: Input, after: Input) -> list[Reason]:
+    notes: list[Reason] = []
+    for side in (before, after):
+        runs = side.runs
+        notes += [
+            Reason("unlike-run", f"{runs[index].label} is unlike the other runs of its side: {text}.")
+            for index, text in unlike([run.census.chosen for run in runs])
+        ]
+    return notes
+
+
+def _layer_pairs(before: KindCensus, after: KindCensus) -> tuple[list[tuple[int, int]], tuple[list[int], list[int]]]:
+    """Layers in order, selected with selected and, where their numbers agree, the others with the others; and the
+    layers of either side that are left without a partner."""
     pairs: list[tuple[int, int]] = []
-    complete = True
+    loose: tuple[list[int], list[int]] = ([], [])
     for wanted in (True, False):
         sides = [np.flatnonzero(c.layers["selected"].to_numpy() == wanted).tolist() for c in (before, after)]
         if len(sides[0]) == len(sides[1]):
             pairs += list(zip(*sides, strict=True))
         else:
-            complete = False
-    return sorted(pairs), complete
+            loose[0].extend(sides[0])
+            loose[1].extend(sides[1])
+    return sorted(pairs), loose
 
 
-def _differences(rows: Sequence[Row], scale: Floats, thresholds: Thresholds, timed: bool) -> Differences:
-    """Per layer per step for rows in layers, per step outside; an absent side counts as zero, with certainty."""
+def _differences(
+    rows: Sequence[Row],
+    selected_layers: int,
+    censuses: tuple[KindCensus, KindCensus],
+    samples: Samples,
+    thresholds: Thresholds,
+    timed: bool,
+) -> Differences:
+    """Per layer per step for selected rows, per step for the rest; an absent side counts as zero, with certainty."""
     if not rows or not timed:
         nan, no = np.full(len(rows), np.nan), np.zeros(len(rows), dtype=np.bool_)
         return Differences(nan, nan, nan, nan, no, no)
-    before = np.stack([r.step_ns_before for r in rows]) * scale[:, None]
-    after = np.stack([r.step_ns_after for r in rows]) * scale[:, None]
+    scale = np.array([1.0 / selected_layers if r.selected else 1.0 for r in rows])[:, None]
+    before = np.stack([r.step_ns_before for r in rows]) * scale
+    after = np.stack([r.step_ns_after for r in rows]) * scale
+    if samples == "runs":
+        before, after = _run_means(before, censuses[0]), _run_means(after, censuses[1])
     return differences(before, after, thresholds)
 
 
-def _layers_of(row: Row, selected_layers: int) -> int:
-    """By how many layers a row's time is divided: all selected ones, its own elsewhere, none outside layers."""
-    return selected_layers if row.selected else max(row.layers_before, row.layers_after, 1)
+def _run_means(by_step: Floats, census: KindCensus) -> Floats:
+    runs = census.run_of_step
+    return np.stack([by_step[:, runs == run].mean(axis=1) for run in np.unique(runs)], axis=1)
 
 
-def _status(row: Row, notable: bool) -> Status:
+def _status(row: Row, notable: bool, steps: tuple[int, int]) -> Status:
     if row.launches_before and not row.launches_after:
         return "removed"
     if row.launches_after and not row.launches_before:
         return "added"
-    per_step = row.launches_before * len(row.step_ns_after) != row.launches_after * len(row.step_ns_before)
+    per_step = row.launches_before * steps[1] != row.launches_after * steps[0]
     return "changed" if notable or per_step or row.name_before is not None else "unchanged"
 
 
 def _mark_partial(rows: Sequence[Row], statuses: list[Status]) -> None:
     """A launch that is gone from some layers and stays in others is changed, not removed."""
-    kept = {
-        (r.where, r.canonical, r.op_kind) for r, s in zip(rows, statuses, strict=True) if s in ("changed", "unchanged")
-    }
-    most = max((r.layers_before for r in rows), default=0)
-    for index, row in enumerate(rows):
-        if (
-            statuses[index] == "removed"
-            and row.layers_before < most
-            and (row.where, row.canonical, row.op_kind) in kept
-        ):
+    judged = list(zip(rows, statuses, strict=True))
+    kept = {_identity(r) for r, s in judged if s in ("changed", "unchanged")}
+    most: dict[bool, int] = {}
+    for row in rows:
+        most[row.selected] = max(most.get(row.selected, 0), row.layers_before)
+    for index, (row, status) in enumerate(judged):
+        if status == "removed" and row.layers_before < most[row.selected] and _identity(row) in kept:
             statuses[index] = "changed"
 
 
-def _mark_moved(rows: Sequence[Row], statuses: list[Status]) -> None:
+def _identity(row: Row) -> tuple[bool, str, str, str]:
+    return row.selected, row.where, row.canonical, row.op_kind
+
+
+def _mark_moved(rows: Sequence[Row], statuses: list[Status], steps: tuple[int, int]) -> None:
     """A launch removed from the layers is moved if the same kernel now runs outside them, each step, as it did not."""
     room: dict[tuple[str, str], int] = {}
     for row, status in zip(rows, statuses, strict=True):
-        if not row.layers_before and not row.layers_after and status in ("added", "changed"):
-            steps_before, steps_after = len(row.step_ns_before), len(row.step_ns_after)
-            room[row.canonical, row.op_kind] = row.launches_after // steps_after - row.launches_before // steps_before
+        if row.outside and status in ("added", "changed"):
+            room[row.canonical, row.op_kind] = row.launches_after // steps[1] - row.launches_before // steps[0]
     for index, row in enumerate(rows):
-        if statuses[index] == "removed" and row.layers_before and room.get((row.canonical, row.op_kind), 0) > 0:
+        if statuses[index] == "removed" and row.selected and room.get((row.canonical, row.op_kind), 0) > 0:
             statuses[index] = "moved"
             room[row.canonical, row.op_kind] -= 1
 
 
 def _untraced(before: Input, after: Input) -> Untraced | None:
-    first, second = (((e.record or {}).get("untraced") or {}).get("median") for e in (before, after))
-    if not isinstance(first, int | float) or not isinstance(second, int | float):
+    sides = [_untraced_medians(side) for side in (before, after)]
+    if not sides[0] or not sides[1]:
         return None
-    return Untraced(float(first), float(second))
+    return Untraced(statistics.median(sides[0]), statistics.median(sides[1]), tuple(sides[0]), tuple(sides[1]))
+
+
+def _untraced_medians(side: Input) -> list[float]:
+    medians = [((run.record or {}).get("untraced") or {}).get("median") for run in side.runs]
+    return [float(m) for m in medians if isinstance(m, int | float)]
 
 
 def _net(
-    before: KindCensus,
-    after: KindCensus,
-    selected: Sequence[Finding],
-    everything: Sequence[Finding],
-    untraced: Untraced | None,
-    timed: bool,
+    before: KindCensus, after: KindCensus, selected: Sequence[Finding], untraced: Untraced | None, timed: bool
 ) -> Net:
     layers, steps = before.selected_layers, (before.kind.steps, after.kind.steps)
     ns = [sum(f.row.ns_before for f in selected), sum(f.row.ns_after for f in selected)]
     launches = [sum(f.row.launches_before for f in selected), sum(f.row.launches_after for f in selected)]
-    step_ns = [sum(f.row.ns_before for f in everything), sum(f.row.ns_after for f in everything)]
-    per_step = [step_ns[i] / steps[i] for i in (0, 1)]
-    change = per_step[1] - per_step[0] if timed else float("nan")
+    whole_launches = [int(c.slots["launches"].sum() + c.outside["launches"].sum()) for c in (before, after)]
+    change = after.kind.gpu_ns / steps[1] - before.kind.gpu_ns / steps[0] if timed else float("nan")
     if not timed:
         whole, basis = float("nan"), "not timed"
     elif untraced is not None:
@@ -207,7 +239,7 @@ def _net(
         whole, basis = float(before.step_span_ns.mean()), "traced step"
     return Net(
         launches_per_layer=launches[1] / (layers * steps[1]) - launches[0] / (layers * steps[0]),
-        launches_per_step=float(after.kind.ops_per_step - before.kind.ops_per_step),
+        launches_per_step=whole_launches[1] / steps[1] - whole_launches[0] / steps[0],
         ns_per_layer=ns[1] / (layers * steps[1]) - ns[0] / (layers * steps[0]) if timed else float("nan"),
         ns_per_step=change,
         share_of_step=change / whole if whole else float("nan"),

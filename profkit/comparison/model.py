@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import pandas as pd
 
-from profkit.accounting import Census
+from profkit.accounting import Census, KindCensus
 from profkit.comparison.rows import Row
 from profkit.comparison.statistics import Thresholds
 from profkit.errors import Exit
+from profkit.merging import merge
 
 Verdict = Literal["confirmed", "refuted", "changed", "neutral", "inconclusive"]
 Work = Literal["preserved", "consistent", "unknown", "lost"]
+Samples = Literal["replays", "runs"]
 Status = Literal["removed", "added", "changed", "moved", "unchanged"]
 
 EXIT_OF: Mapping[Verdict, Exit] = {
@@ -35,12 +38,28 @@ class Input:
         census: its trace, counted.
         record: run.json of a run directory; None for a bare trace.
         identity: names the trace's content, so that one input given twice is noticed.
+        more: further runs of this side: other ranks, or repeated captures.
     """
 
     label: str
     census: Census
     record: Mapping[str, Any] | None = None
     identity: str | None = None
+    more: Sequence[Input] = ()
+
+    @property
+    def runs(self) -> Sequence[Input]:
+        """All runs of this side, this one first."""
+        return (self, *self.more)
+
+    @cached_property
+    def chosen(self) -> KindCensus:
+        """The kind of step asked about, all runs together.
+
+        Raises:
+            CannotTellError: a run has no step.
+        """
+        return merge([run.census.chosen for run in self.runs])
 
 
 @dataclass(frozen=True)
@@ -70,6 +89,7 @@ class Finding:
         status: what happened to it.
         delta, low, high: difference of means and its interval.
         p: on its own.
+        notable: the difference is beyond noise and the minimum effect.
     """
 
     row: Row
@@ -78,6 +98,7 @@ class Finding:
     low: float
     high: float
     p: float
+    notable: bool
 
 
 @dataclass(frozen=True)
@@ -113,10 +134,12 @@ class Net:
 
 @dataclass(frozen=True)
 class Untraced:
-    """Step times without a profiler, microseconds, medians."""
+    """Step times without a profiler, microseconds: medians over the runs of a side, and each run's median."""
 
     before_us: float
     after_us: float
+    runs_before: Sequence[float] = ()
+    runs_after: Sequence[float] = ()
 
     @property
     def delta_us(self) -> float:
@@ -126,7 +149,14 @@ class Untraced:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a diff. `findings` and what follows are empty where the two cannot be compared."""
+    """The result of a diff. `findings` and what follows are empty where the two cannot be compared.
+
+    Args:
+        steps: of all runs of a side together.
+        samples: what times were compared over: independent runs where both sides have several, else replays.
+        elsewhere: launches in layers or scopes that were not selected, per step.
+        outside: launches outside layers, per step.
+    """
 
     before: Input
     after: Input
@@ -136,6 +166,7 @@ class Comparison:
     timed: bool
     selected_layers: tuple[int, int]
     steps: tuple[int, int]
+    samples: Samples = "replays"
     findings: Sequence[Finding] = ()
     elsewhere: Sequence[Finding] = ()
     outside: Sequence[Finding] = ()

@@ -29,6 +29,7 @@ class Row:
         ns_before, ns_after: likewise.
         step_ns_before, step_ns_after: by step, summed over layers, shape [steps].
         selected: the question is about this row.
+        outside: it runs outside layers.
     """
 
     where: str
@@ -46,12 +47,7 @@ class Row:
     step_ns_before: Ints
     step_ns_after: Ints
     selected: bool
-
-
-@dataclass(frozen=True)
-class _Side:
-    census: KindCensus
-    display: Mapping[str, str]
+    outside: bool = False
 
 
 def layer_rows(before: KindCensus, after: KindCensus, pairs: pd.DataFrame, display: Mapping[str, str]) -> list[Row]:
@@ -124,41 +120,78 @@ def _side_sums(slot: Ints, codes: npt.NDArray[np.intp], census: KindCensus, coun
     return layers, launches, ns
 
 
+def unpaired_rows(
+    before: KindCensus, after: KindCensus, loose: tuple[list[int], list[int]], display: Mapping[str, str]
+) -> list[Row]:
+    """The launches of layers without a partner, paired by name alone and added up over those layers.
+
+    Args:
+        loose: rows of `layers` on either side.
+    """
+    sides = [
+        _named_sums(c.slots[c.slots["layer"].isin(rows)], c.slot_ns, "inside")
+        for c, rows in zip((before, after), loose, strict=True)
+    ]
+    return _rows_by_name(sides, display, (before.kind.steps, after.kind.steps), outside=False)
+
+
 def outside_rows(before: KindCensus, after: KindCensus, display: Mapping[str, str]) -> list[Row]:
     """Once-a-step work, paired by name alone: a launch that leaves its range's name behind is still the same work."""
-    sides: Sequence[tuple[KindCensus, dict[tuple[str, str], list[int]]]] = [(c, {}) for c in (before, after)]
-    for census, by_name in sides:
-        for row, key in enumerate(zip(census.outside["canonical"], census.outside["op_kind"], strict=True)):
-            by_name.setdefault(key, []).append(row)
+    sides = [_named_sums(c.outside, c.outside_ns, "where") for c in (before, after)]
+    return _rows_by_name(sides, display, (before.kind.steps, after.kind.steps), outside=True)
+
+
+@dataclass(frozen=True)
+class _NamedSum:
+    """What has one name on one side."""
+
+    where: tuple[str, ...]
+    recorded: str
+    launches: int
+    step_ns: Ints
+
+
+def _named_sums(table: pd.DataFrame, by_step: Ints, where: str) -> dict[tuple[str, str], _NamedSum]:
+    found: dict[tuple[str, str], _NamedSum] = {}
+    for (canonical, op_kind), group in table.groupby(["canonical", "op_kind"], sort=False):
+        found[str(canonical), str(op_kind)] = _NamedSum(
+            where=tuple(dict.fromkeys(group[where])),
+            recorded=str(group["name"].iloc[0]),
+            launches=int(group["launches"].sum()),
+            step_ns=by_step[group.index.to_numpy()].sum(axis=0).astype(np.int64),
+        )
+    return found
+
+
+def _rows_by_name(
+    sides: Sequence[Mapping[tuple[str, str], _NamedSum]],
+    display: Mapping[str, str],
+    steps: tuple[int, int],
+    *,
+    outside: bool,
+) -> list[Row]:
+    absent = [_NamedSum((), "", 0, np.zeros(n, dtype=np.int64)) for n in steps]
     rows: list[Row] = []
-    for key in dict.fromkeys([*sides[0][1], *sides[1][1]]):
-        numbers: list[tuple[int, Ints]] = []
-        where: list[str] = []
-        recorded: list[str] = []
-        for census, by_name in sides:
-            members = by_name.get(key, [])
-            launches = int(census.outside["launches"].to_numpy()[members].sum())
-            numbers.append((launches, census.outside_ns[members].sum(axis=0).astype(np.int64)))
-            where += [str(census.outside["where"].iat[m]) for m in members]
-            recorded += [str(census.outside["name"].iat[m]) for m in members]
-        (launches_before, ns_before), (launches_after, ns_after) = numbers
+    for key in dict.fromkeys([*sides[0], *sides[1]]):
+        b, a = sides[0].get(key, absent[0]), sides[1].get(key, absent[1])
         rows.append(
             Row(
-                where=", ".join(dict.fromkeys(where)),
+                where=", ".join(dict.fromkeys([*b.where, *a.where])),
                 name=display[key[0]],
                 name_before=None,
-                recorded=recorded[0],
+                recorded=b.recorded or a.recorded,
                 canonical=key[0],
                 op_kind=key[1],
                 layers_before=0,
                 layers_after=0,
-                launches_before=launches_before,
-                launches_after=launches_after,
-                ns_before=int(ns_before.sum()),
-                ns_after=int(ns_after.sum()),
-                step_ns_before=ns_before,
-                step_ns_after=ns_after,
+                launches_before=b.launches,
+                launches_after=a.launches,
+                ns_before=int(b.step_ns.sum()),
+                ns_after=int(a.step_ns.sum()),
+                step_ns_before=b.step_ns,
+                step_ns_after=a.step_ns,
                 selected=False,
+                outside=outside,
             )
         )
     return rows

@@ -31,7 +31,7 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
         reasons.append(Reason("counts-only", "No times were measured: this compares launch counts only."))
     elif min(comparison.steps) < 2:
         reasons.append(Reason("one-step", "One step a side: times are shown without intervals and decide nothing."))
-    else:
+    elif comparison.samples == "replays":
         message = "Times compare replays within one process a side, which are not independent runs."
         reasons.append(Reason("replays-not-runs", message))
     return dataclasses.replace(comparison, verdict=verdict, reasons=(*reasons, *notes))
@@ -80,11 +80,15 @@ def _in_every_layer(gone: Sequence[Finding], layers: int) -> bool:
 
 
 def _removed_sentence(comparison: Comparison, gone: Sequence[Finding], per_layer: float) -> str:
-    moved = sum(f.row.launches_before for f in gone if f.status == "moved")
-    moved_per_layer = moved / (comparison.selected_layers[0] * comparison.steps[0])
-    text = f"{per_layer:g} launches per layer are gone from {comparison.selected_layers[0]} layers"
-    if moved_per_layer:
-        text += f"; {moved_per_layer:g} of them now run outside the layers, once a step"
+    layers, steps = comparison.selected_layers[0], comparison.steps[0]
+    if not _in_every_layer(gone, layers):
+        touched = max(f.row.layers_before for f in gone)
+        per_step = sum(f.row.launches_before for f in gone) / steps
+        return f"{per_step:g} launches a step are gone, from at most {touched} of {layers} layers each."
+    moved = sum(f.row.launches_before for f in gone if f.status == "moved") / (layers * steps)
+    text = f"{per_layer:g} launches per layer are gone from {layers} layers"
+    if moved:
+        text += f"; {moved:g} of them now run outside the layers, once a step"
     return text + "."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,11 @@ from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
 
 def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     """The answer of the two runs' output digests; None where a side has none or they are not of the same inputs."""
+    for side in (before, after):
+        kinds = {json.dumps(d["outputs"], sort_keys=True) for d in map(_digests, side.runs) if d is not None}
+        if len(kinds) > 1 and len({(r.record or {}).get("seed") for r in side.runs}) == 1:
+            message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
+            return "unknown", Reason("digests-not-reproducible", message)
     first, second = _digests(before), _digests(after)
     if first is None or second is None:
         return None
@@ -34,7 +40,7 @@ def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work
     Args:
         gone: launches removed from the layers or moved out of them.
     """
-    accounted = {id(f) for fusion in fusions if fusion.evidence in ("new", "renamed", "grew") for f in fusion.removed}
+    accounted = {id(f) for fusion in fusions if _took_time(fusion) for f in fusion.removed}
     accounted |= {id(f) for f in gone if f.status == "moved"}
     open_ = [f for f in gone if id(f) not in accounted]
     if not open_:
@@ -45,6 +51,15 @@ def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work
         "Capture both sides with profkit capture for output digests, or judge launches alone with --expect-removed."
     )
     return "unknown", Reason("work-unknown", message)
+
+
+def _took_time(fusion: Fusion) -> bool:
+    """A launch that grew, or that stands there new or renamed and itself takes time beyond noise, may do the work; one
+    that takes none cannot."""
+    absorber = fusion.absorber
+    if absorber is None or fusion.evidence == "adjacent":
+        return False
+    return fusion.evidence == "renamed" or absorber.notable
 
 
 def _digests(entry: Input) -> Mapping[str, Any] | None:

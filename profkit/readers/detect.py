@@ -43,7 +43,7 @@ def read(path: Path, *, detail: bool = False) -> Trace:
         from profkit.readers.sqlite_columns import Database
 
         with Database(path) as database:
-            is_nsys = nsys.is_nsys(database)
+            is_nsys = nsys.is_nsys(database.tables)
         if is_nsys:
             return nsys.read(path, detail=detail)
     readers: tuple[Reader, ...] = (dispatch, rocpd, rocprof_json, kineto, rocprof_csv)

@@ -1,4 +1,4 @@
-"""Nsight Systems SQLite exports of any version → Trace.
+"""Nsight Systems exports of any version, SQLite or Parquet → Trace.
 
 Exports differ by version in tables and columns, and tables without rows are left out; so everything is probed and
 nothing is decided by the product version. Facts and their sources: docs/formats.md. Only strings that an op, a launch
@@ -7,7 +7,7 @@ or a range refers to are read: the string table of an export also holds the reco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import ProfkitError
+from profkit.readers.columns import broken_rows
+from profkit.readers.hook_text import module_path
 from profkit.readers.launch_calls import call_name, launch_api
-from profkit.readers.sqlite_columns import Database, quoted
+from profkit.readers.nsys_tables import Arrays, Column, OneOf, SqliteTables, Tables, Text
+from profkit.readers.sqlite_columns import Database
 from profkit.trace import (
     LAUNCHES,
     NODES,
@@ -51,34 +54,38 @@ PUSH_POP, START_END, DOMAIN = 59, 60, 75
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
 _COPY_KINDS |= {10: "PtoP", 11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD"}
 
-_DETAIL_SQL = {
-    "grid_x": "gridX",
-    "grid_y": "gridY",
-    "grid_z": "gridZ",
-    "block_x": "blockX",
-    "block_y": "blockY",
-    "block_z": "blockZ",
-    "registers": "registersPerThread",
-    "shared_memory": "staticSharedMemory + dynamicSharedMemory",
+_DETAIL = {
+    "grid_x": ("gridX",),
+    "grid_y": ("gridY",),
+    "grid_z": ("gridZ",),
+    "block_x": ("blockX",),
+    "block_y": ("blockY",),
+    "block_z": ("blockZ",),
+    "registers": ("registersPerThread",),
+    "shared_memory": ("staticSharedMemory", "dynamicSharedMemory"),
 }
+#: DIAGNOSTIC_EVENT.severity from which the user should hear of it: 1 is information, 2 a warning, 3 an error.
+_WARNING = 2
+#: `end` of a range that was never closed.
+_OPEN = int(np.iinfo(np.int64).min)
 
 
 @dataclass(frozen=True)
 class _Source:
-    """One activity table: its kind of op, how its name is found, and which columns it must have."""
+    """One activity table, its kind of op, and the columns that name an op, best first."""
 
     table: str
     kind: str
-    name_sql: str
+    names: tuple[str, ...]
 
 
-def is_nsys(database: Database) -> bool:
-    """Whether the tables are those of an nsys export."""
-    return bool(database.tables & {KERNELS, RUNTIME, NVTX, *META_TABLES}) and "StringIds" in database.tables
+def is_nsys(tables: Set[str]) -> bool:
+    """Whether these tables are those of an nsys export."""
+    return bool(tables & {KERNELS, RUNTIME, NVTX, *META_TABLES}) and "StringIds" in tables
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
-    """Read the export at `path`.
+    """Read the SQLite export at `path`.
 
     Args:
         path: an SQLite file.
@@ -88,28 +95,32 @@ def read(path: Path, *, detail: bool = False) -> Trace:
         ProfkitError: not an nsys export, damaged, or a table lacks a column that is needed.
     """
     with Database(path) as database:
-        if not is_nsys(database):
-            raise ProfkitError(f"{path} is an SQLite database but no nsys export: it has no {KERNELS} and no {NVTX}.")
-        return _Reader(database).trace(detail=detail)
+        return read_tables(SqliteTables(database), detail=detail)
+
+
+def read_tables(tables: Tables, *, detail: bool = False) -> Trace:
+    """Read an export of either form; arguments and errors as for `read`."""
+    if not is_nsys(tables.tables):
+        raise ProfkitError(f"{tables.path} is no nsys export: it has no table {KERNELS} and no {NVTX}.")
+    return _Reader(tables).trace(detail=detail)
 
 
 def op_batches(path: Path) -> Iterator[pd.DataFrame]:
-    """The ops of the export at `path` in tables of bounded size, in file order: for traces larger than memory.
+    """The ops of the SQLite export at `path` in tables of bounded size, in file order: for traces beyond memory.
 
     Names are not categories shared between batches. Broken rows are included.
     """
     with Database(path) as database:
-        reader = _Reader(database)
+        reader = _Reader(SqliteTables(database))
         for source in reader.sources():
-            for columns in reader.source_batches(source, detail=False):
+            for columns in reader.source_batches(source):
                 yield reader.ops_table([(source.kind, columns)], detail=False)
 
 
 class _Reader:
-    def __init__(self, database: Database) -> None:
-        self.db = database
-        self.meta = self._meta()
-        self.version = self.meta.get("EXPORT_PRODUCT_VERSION", "of unknown version")
+    def __init__(self, tables: Tables) -> None:
+        self.db = tables
+        self.version = self._version()
         self.diagnostics: list[Diagnostic] = []
         self._pids: dict[int, int] = {}
 
@@ -127,7 +138,7 @@ class _Reader:
         self.diagnostics += self._profiler_warnings()
         info = Info(
             source=str(self.db.path),
-            format="nsys sqlite",
+            format=self.db.format,
             vendor="nvidia",
             profiler=f"Nsight Systems {self.version}",
             devices=self._devices(ops),
@@ -141,54 +152,50 @@ class _Reader:
 
     def sources(self) -> list[_Source]:
         """The activity tables that the export has."""
-        names = [c for c in ("demangledName", "shortName", "mangledName") if c in self.db.columns(KERNELS)]
-        name = f"COALESCE({', '.join(names)}, -1)" if len(names) > 1 else "".join(names) or "demangledName"
+        have = self.db.columns(KERNELS)
+        names = tuple(c for c in ("demangledName", "shortName", "mangledName") if c in have)
         candidates = [
-            _Source(KERNELS, "kernel", name),
-            _Source(COPIES, "memcpy", "copyKind"),
-            _Source(SETS, "memset", "0"),
+            _Source(KERNELS, "kernel", names or ("demangledName",)),
+            _Source(COPIES, "memcpy", ("copyKind",)),
+            _Source(SETS, "memset", ()),
         ]
         return [s for s in candidates if s.table in self.db.tables]
 
-    def source_batches(self, source: _Source, *, detail: bool) -> Iterator[dict[str, npt.NDArray[Any]]]:
-        """The columns of one activity table, batch by batch; `process` still holds nsys's globalPid."""
-        sql, dtypes = self._select(source, detail=detail)
-        for batch in self.db.batches(sql):
-            columns = {n: self.db.integer_column(batch, i, n, d, sql) for i, (n, d) in enumerate(dtypes.items())}
+    def source_batches(self, source: _Source) -> Iterator[Arrays]:
+        """The columns of one activity table, batch by batch."""
+        for columns in self.db.integer_batches(source.table, self._columns(source, detail=False)):
             yield self._with_process(columns)
 
-    def _whole(self, source: _Source, *, detail: bool) -> dict[str, npt.NDArray[Any]]:
-        sql, dtypes = self._select(source, detail=detail)
-        return self._with_process(self.db.integers(sql, dtypes, split=source.table))
+    def _whole(self, source: _Source, *, detail: bool) -> Arrays:
+        return self._with_process(self.db.integers(source.table, self._columns(source, detail=detail)))
 
-    def _select(self, source: _Source, *, detail: bool) -> tuple[str, dict[str, str]]:
+    def _columns(self, source: _Source, *, detail: bool) -> dict[str, Column]:
         have = self.db.columns(source.table)
-        needed = ["start", "end", *([source.name_sql] if source.name_sql.isidentifier() else [])]
-        self._require(source.table, needed)
+        self._require(source.table, ["start", "end", *source.names])
 
-        def optional(column: str, default: int) -> str:
-            return f"COALESCE({column}, {default})" if column in have else str(default)
+        def optional(column: str, default: int = NONE, **options: Any) -> Column:
+            return Column((column,) if column in have else (), default, **options)
 
-        # An eager op has graphNodeId NULL in new exports and 0 in old ones.
-        node = "COALESCE(NULLIF(graphNodeId, 0), -1)" if "graphNodeId" in have else "-1"
-        select = {
-            "start": ('"start"', "int64"),
-            "end": ('"end"', "int64"),
-            "name": (source.name_sql, "int64"),
-            "process": (optional("globalPid", 0), "int64"),
-            "device": (optional("deviceId", 0), "int32"),
-            "stream": (optional("streamId", 0), "int64"),
-            "correlation": (optional("correlationId", NONE), "int64"),
-            "graph": ("COALESCE(NULLIF(graphId, 0), -1)" if "graphId" in have else "-1", "int64"),
-            "node": (node, "int64"),
+        names = Column(source.names, None if source.kind == "memcpy" else NONE)
+        columns = {
+            "start": Column(("start",)),
+            "end": Column(("end",)),
+            "name": names,
+            "process": optional("globalPid", 0),
+            "device": optional("deviceId", 0, dtype="int32"),
+            "stream": optional("streamId", 0),
+            "correlation": optional("correlationId"),
+            "graph": optional("graphId", zero_is_null=True),
+            # An eager op has graphNodeId NULL in new exports and 0 in old ones.
+            "node": optional("graphNodeId", zero_is_null=True),
         }
         if detail and source.kind == "kernel":
-            absent = {n for n, c in _DETAIL_SQL.items() if not set(c.split(" + ")) <= have}
-            select |= {n: (str(NONE) if n in absent else c, "int32") for n, c in _DETAIL_SQL.items()}
-        columns = ", ".join(sql for sql, _ in select.values())
-        return f"SELECT {columns} FROM {quoted(source.table)}", {n: d for n, (_, d) in select.items()}
+            for name, parts in _DETAIL.items():
+                known = parts if set(parts) <= have else ()
+                columns[name] = Column(known, NONE, "int32", summed=len(known) > 1)
+        return columns
 
-    def ops_table(self, parts: list[tuple[str, dict[str, npt.NDArray[Any]]]], *, detail: bool) -> pd.DataFrame:
+    def ops_table(self, parts: list[tuple[str, Arrays]], *, detail: bool) -> pd.DataFrame:
         """One ops table from the columns of several activity tables."""
         codes: list[npt.NDArray[np.int32]] = []
         names: dict[str, int] = {}
@@ -221,8 +228,8 @@ class _Reader:
 
     def _copy_kinds(self) -> dict[int, str]:
         if {"id", "label"} <= self.db.columns("ENUM_CUDA_MEMCPY_OPER"):
-            labels = dict(self.db.rows("SELECT id, label FROM ENUM_CUDA_MEMCPY_OPER"))
-            return {int(i): _COPY_KINDS.get(int(i), str(label)) for i, label in labels.items()}
+            rows = self.db.rows("ENUM_CUDA_MEMCPY_OPER", ["id", "label"])
+            return {int(i): _COPY_KINDS.get(int(i), str(label)) for i, label in rows}
         return _COPY_KINDS
 
     # -- launches, nodes, ranges --------------------------------------------------------------------------------------
@@ -231,7 +238,7 @@ class _Reader:
         if RUNTIME not in self.db.tables:
             return table(LAUNCHES)
         self._require(RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"])
-        candidates = self.db.rows("SELECT id, value FROM StringIds WHERE value GLOB 'cu*'")
+        candidates = self.db.rows("StringIds", ["id", "value"], Text("value", begins="cu"))
         calls: dict[int, tuple[str, str]] = {}
         for ident, value in candidates:
             api = launch_api(str(value))
@@ -239,12 +246,14 @@ class _Reader:
                 calls[int(ident)] = (call_name(str(value)), api)
         if not calls:
             return table(LAUNCHES)
-        dtypes = {"start": "int64", "end": "int64", "process": "int64", "correlation": "int64", "call": "int64"}
-        sql = (
-            'SELECT "start", "end", COALESCE(globalTid, 0), COALESCE(correlationId, -1), nameId '
-            f"FROM {RUNTIME} WHERE nameId IN ({', '.join(map(str, calls))})"
-        )
-        columns = self.db.integers(sql, dtypes)
+        wanted = {
+            "start": Column(("start",)),
+            "end": Column(("end",)),
+            "process": Column(("globalTid",), 0),
+            "correlation": Column(("correlationId",), NONE),
+            "call": Column(("nameId",)),
+        }
+        columns = self.db.integers(RUNTIME, wanted, OneOf("nameId", list(calls)))
         columns["thread"] = columns["process"] & THREAD_BITS
         columns = self._with_process(columns)
         codes, unique = pd.factorize(columns.pop("call"))
@@ -260,11 +269,14 @@ class _Reader:
         if name is None:
             return table(NODES)
         self._require(name, ["start", "globalTid", "graphNodeId"])
-        origin = "originalGraphNodeId" if "originalGraphNodeId" in self.db.columns(name) else "NULL"
-        dtypes = dict.fromkeys(("node", "origin", "created", "process"), "int64")
-        origin = f"COALESCE(NULLIF({origin}, 0), -1)"
-        sql = f'SELECT graphNodeId, {origin}, "start", COALESCE(globalTid, 0) FROM {quoted(name)}'
-        columns = self.db.integers(sql, dtypes)
+        origin = ("originalGraphNodeId",) if "originalGraphNodeId" in self.db.columns(name) else ()
+        wanted = {
+            "node": Column(("graphNodeId",)),
+            "origin": Column(origin, NONE, zero_is_null=True),
+            "created": Column(("start",)),
+            "process": Column(("globalTid",), 0),
+        }
+        columns = self.db.integers(name, wanted)
         columns["thread"] = columns["process"] & THREAD_BITS
         return table(NODES, self._with_process(columns))
 
@@ -273,26 +285,17 @@ class _Reader:
         if not have:
             return table(RANGES)
         self._require(NVTX, ["start", "end", "eventType", "globalTid"])
-        text = "text" if "text" in have else "NULL"
-        join = "LEFT JOIN StringIds s ON s.id = n.textId" if "textId" in have else ""
-        message = f"COALESCE(n.{text}, s.value)" if join and text == "text" else ("s.value" if join else f"n.{text}")
-        domain = "COALESCE(n.domainId, 0)" if "domainId" in have else "0"
-        sql = (
-            f'SELECT n."start", COALESCE(n."end", {np.iinfo(np.int64).min}), n.eventType, COALESCE(n.globalTid, 0), '
-            f"{domain}, {message} FROM {NVTX} n {join} WHERE n.eventType IN ({PUSH_POP}, {START_END})"
-        )
-        dtypes = dict.fromkeys(("start", "end", "style", "process", "domain"), "int64")
-        parts: dict[str, list[npt.NDArray[np.int64]]] = {n: [] for n in dtypes}
-        texts = []
-        for batch in self.db.batches(sql):
-            for index, (name, dtype) in enumerate(dtypes.items()):
-                parts[name].append(self.db.integer_column(batch, index, name, dtype, sql))
-            texts.append(batch.column(len(dtypes)))
-        columns = {n: np.concatenate(p) if p else np.empty(0, np.int64) for n, p in parts.items()}
-        codes, values = self.db.dictionary(texts)
+        wanted = {
+            "start": Column(("start",)),
+            "end": Column(("end",), _OPEN),
+            "style": Column(("eventType",)),
+            "process": Column(("globalTid",), 0),
+            "domain": Column(("domainId",) if "domainId" in have else (), 0),
+        }
+        columns, codes, texts = self.db.messages(NVTX, wanted, OneOf("eventType", (PUSH_POP, START_END)))
         columns["thread"] = columns["process"] & THREAD_BITS
         columns = self._with_process(columns)
-        clipped = columns["end"] == np.iinfo(np.int64).min
+        clipped = columns["end"] == _OPEN
         if clipped.any():
             end = max(last_ns, int(columns["start"].max()), int(columns["end"].max()))
             columns["end"] = np.where(clipped, end, columns["end"])
@@ -300,63 +303,65 @@ class _Reader:
             self.diagnostics.append(Diagnostic("unclosed-range", message))
         nested = columns.pop("style") == PUSH_POP
         domains = self._domains(columns.pop("domain"), columns["process"])
-        whole = {**columns, "text": categorical(codes, values), "domain": domains, "nested": nested}
+        whole = {
+            **columns,
+            "text": categorical(codes, [module_path(t) for t in texts]),
+            "domain": domains,
+            "nested": nested,
+        }
         ranges = table(RANGES, {**whole, "clipped": clipped})
         order = ["process", "thread", "start", "end"]
         return ranges.sort_values(order, ascending=[True, True, True, False], ignore_index=True)
 
     def _domains(self, ids: npt.NDArray[np.int64], process: npt.NDArray[Any]) -> pd.Categorical[str]:
         """Domain names, from the creation event of the same process; the default domain is the empty name."""
-        have = self.db.columns(NVTX)
         names: dict[tuple[int, int], str] = {}
-        if {"domainId", "textId", "text"} <= have:
-            rows = self.db.rows(
-                "SELECT COALESCE(n.globalTid, 0), n.domainId, COALESCE(n.text, s.value) FROM NVTX_EVENTS n "
-                f"LEFT JOIN StringIds s ON s.id = n.textId WHERE n.eventType = {DOMAIN}"
-            )
-            for tid, domain, text in rows:
-                names[self._process_index(int(tid)), int(domain or 0)] = str(text or "")
+        if "domainId" in self.db.columns(NVTX):
+            wanted = {"process": Column(("globalTid",), 0), "domain": Column(("domainId",), 0)}
+            created, codes, texts = self.db.messages(NVTX, wanted, OneOf("eventType", (DOMAIN,)))
+            for tid, domain, code in zip(created["process"], created["domain"], codes, strict=True):
+                names[self._process_index(int(tid)), int(domain)] = texts[code]
         pairs, inverse = np.unique(np.stack([process.astype(np.int64), ids], axis=1), axis=0, return_inverse=True)
         labels = [names.get((int(p), int(d)), "" if d == 0 else f"domain {d}") for p, d in pairs]
         return categorical(inverse.reshape(-1), labels)
 
     # -- provenance ---------------------------------------------------------------------------------------------------
 
-    def _meta(self) -> dict[str, str]:
+    def _version(self) -> str:
         name = next((t for t in META_TABLES if {"name", "value"} <= self.db.columns(t)), None)
-        if name is None:
-            return {}
-        wanted = "'EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION'"
-        return {str(k): str(v) for k, v in self.db.rows(f"SELECT name, value FROM {name} WHERE name IN ({wanted})")}
+        rows = self.db.rows(name, ["value"], Text("name", begins="EXPORT_PRODUCT_VERSION")) if name else []
+        return str(rows[0][0]) if rows else "of unknown version"
 
     def _devices(self, ops: pd.DataFrame) -> dict[int, str]:
         """The devices that ops ran on; a host may have others."""
         if not {"id", "name"} <= self.db.columns("TARGET_INFO_GPU"):
             return {}
-        index = "COALESCE(cuDevice, id)" if "cuDevice" in self.db.columns("TARGET_INFO_GPU") else "id"
-        rows = self.db.rows(f"SELECT {index}, name FROM TARGET_INFO_GPU")
+        index = ["cuDevice"] if "cuDevice" in self.db.columns("TARGET_INFO_GPU") else []
+        rows = self.db.rows("TARGET_INFO_GPU", ["name", *index, "id"])
+        named = {next((int(i) for i in ids if i is not None), NONE): str(name) for name, *ids in rows if name}
         used = set(pd.unique(ops["device"]).tolist())
-        return {int(i): str(name) for i, name in rows if i is not None and name and i in used}
+        return {i: name for i, name in named.items() if i in used}
 
     def _graph_trace(self, ops: pd.DataFrame, nodes: pd.DataFrame) -> str:
         if len(nodes) or bool((ops["node"] != NONE).any()):
             return "node"
-        if GRAPHS in self.db.tables and self.db.rows(f"SELECT 1 FROM {GRAPHS} LIMIT 1"):
+        if "start" in self.db.columns(GRAPHS) and len(
+            self.db.integers(GRAPHS, {"start": Column(("start",), 0)})["start"]
+        ):
             return "graph"
         if {"name", "value"} <= self.db.columns("META_DATA_CAPTURE"):
-            pattern = "%CUDA_GRAPH_TRACE_OPTIONS:MODE"
-            modes = self.db.rows("SELECT DISTINCT value FROM META_DATA_CAPTURE WHERE name LIKE ?", (pattern,))
+            modes = self.db.rows("META_DATA_CAPTURE", ["value"], Text("name", ends="CUDA_GRAPH_TRACE_OPTIONS:MODE"))
             # A mode alone does not say that a graph ran.
-            if [m for (m,) in modes] == ["Node"]:
+            if {mode for (mode,) in modes} == {"Node"}:
                 return "node"
         return "unknown"
 
     def _profiler_warnings(self) -> list[Diagnostic]:
         if not {"severity", "text"} <= self.db.columns("DIAGNOSTIC_EVENT"):
             return []
-        rows = self.db.rows("SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity >= 2")
+        rows = self.db.rows("DIAGNOSTIC_EVENT", ["severity", "text"])
         # A message with a path or an assignment in it may name the recorded machine.
-        texts = [" ".join(str(t).split()) for (t,) in rows]
+        texts = dict.fromkeys(" ".join(str(t).split()) for severity, t in rows if (severity or 0) >= _WARNING)
         return [Diagnostic("profiler-warning", t) for t in texts if "/" not in t and "=" not in t and "\\" not in t]
 
     # -- helpers ------------------------------------------------------------------------------------------------------
@@ -370,17 +375,12 @@ class _Reader:
             )
 
     def _strings(self, ids: list[int]) -> dict[int, str]:
-        found: dict[int, str] = {}
-        for first in range(0, len(ids), 500):
-            chunk = ids[first : first + 500]
-            marks = ", ".join("?" * len(chunk))
-            found.update(self.db.rows(f"SELECT id, value FROM StringIds WHERE id IN ({marks})", chunk))
-        return found
+        return dict(self.db.rows("StringIds", ["id", "value"], OneOf("id", ids)))
 
     def _process_index(self, global_id: int) -> int:
         return self._pids.setdefault(global_id & ~THREAD_BITS, len(self._pids))
 
-    def _with_process(self, columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    def _with_process(self, columns: Arrays) -> Arrays:
         codes, unique = pd.factorize(columns["process"])
         lookup = np.array([self._process_index(int(u)) for u in unique], dtype=np.int32)
         columns["process"] = lookup[codes] if len(codes) else np.empty(0, np.int32)
@@ -394,7 +394,7 @@ def _detail_column(columns: Mapping[str, npt.NDArray[Any]], name: str) -> npt.ND
 
 def _split_broken(ops: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     start, end = ops["start"].to_numpy(), ops["end"].to_numpy()
-    broken = (end < start) | ((start == 0) & (end == 0))
+    broken = broken_rows(start, end)
     if not broken.any():
         return ops, ops.iloc[:0]
     return ops[~broken].reset_index(drop=True), ops[broken].reset_index(drop=True)

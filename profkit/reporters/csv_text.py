@@ -7,10 +7,15 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
+from profkit.reporters.terminal import clean
+
 
 def _text(value: Any) -> Any:
-    """A spreadsheet runs cells that begin like a formula; names come from strangers."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
+    """A spreadsheet runs cells that begin like a formula, and a terminal obeys controls; names come from strangers."""
+    if not isinstance(value, str):
+        return value
+    text = clean(value)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
 def layers(data: Mapping[str, Any]) -> str:

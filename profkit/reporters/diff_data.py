@@ -24,13 +24,14 @@ def report(comparison: Comparison) -> dict[str, Any]:
         "before": _side(comparison.before),
         "after": _side(comparison.after),
         "timed": comparison.timed,
+        "samples": comparison.samples,
         "layers": {"before": before, "after": after},
         "steps": {"before": comparison.steps[0], "after": comparison.steps[1]},
         **{
             status: [_finding(f, comparison, before) for f in comparison.findings if f.status == status]
             for status in ("removed", "added", "changed", "moved", "unchanged")
         },
-        "elsewhere": [_finding(f, comparison, _own_layers(f)) for f in comparison.elsewhere],
+        "elsewhere": [_finding(f, comparison, 1) for f in comparison.elsewhere],
         "outside": [_finding(f, comparison, 1) for f in comparison.outside],
         "scopes": _scopes(comparison),
         "fusions": [_fusion(f) for f in comparison.fusions],
@@ -46,7 +47,13 @@ def report(comparison: Comparison) -> dict[str, Any]:
         },
         "untraced": None
         if untraced is None
-        else {"before_us": untraced.before_us, "after_us": untraced.after_us, "delta_us": untraced.delta_us},
+        else {
+            "before_us": untraced.before_us,
+            "after_us": untraced.after_us,
+            "delta_us": untraced.delta_us,
+            "runs_before_us": list(untraced.runs_before),
+            "runs_after_us": list(untraced.runs_after),
+        },
         "thresholds": {
             "confidence": comparison.thresholds.confidence,
             "alpha": comparison.thresholds.alpha,
@@ -57,14 +64,11 @@ def report(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _own_layers(finding: Finding) -> int:
-    return max(finding.row.layers_before, finding.row.layers_after, 1)
-
-
 def _side(entry: Input) -> dict[str, Any]:
     census, record = entry.census, entry.record or {}
     return {
         "run": entry.label,
+        "runs": [run.label for run in entry.runs],
         "device": ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name"),
         "profiler": census.info.profiler,
         "workload": record.get("workload"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -55,12 +56,19 @@ def describe(entry: Input) -> str:
     workload = record.get("workload") or {}
     device = ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name")
     parts = [entry.label, workload.get("name"), device, census.info.profiler]
+    if len(entry.runs) > 1:
+        parts.append(f"{len(entry.runs)} runs")
     if census.kinds:
         kind = census.chosen.kind
-        parts.append(f"{kind.steps} steps ({kind.id}, {census.step_method})")
-    ledger = census.ledger
-    placed = ", ".join(f"{n:,} by {method}" for method, n in census.methods.items()) or "none"
-    parts.append(f"{ledger.ops:,} ops, placed: {placed}; {ledger.unattributed:,} unattributed")
+        steps = sum(run.census.chosen.kind.steps for run in entry.runs if run.census.kinds)
+        parts.append(f"{steps} steps ({kind.id}, {census.step_method})")
+    methods: Counter[str] = Counter()
+    for run in entry.runs:
+        methods.update(run.census.methods)
+    placed = ", ".join(f"{n:,} by {method}" for method, n in methods.items()) or "none"
+    ops = sum(run.census.ledger.ops for run in entry.runs)
+    unattributed = sum(run.census.ledger.unattributed for run in entry.runs)
+    parts.append(f"{ops:,} ops, placed: {placed}; {unattributed:,} unattributed")
     return " · ".join(str(p) for p in parts if p)
 
 
@@ -134,7 +142,7 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
         return None
     launches = count(table.total.launches_change, sign=True)
     per_step = net.launches_per_step
-    text = f"Net: {launches} launches a layer, {count(Fraction(per_step).limit_denominator(), sign=True)} a step"
+    text = f"Net: {launches} launches a layer, {count(Fraction(per_step).limit_denominator(1000), sign=True)} a step"
     if comparison.timed:
         outside = table.step_change - table.layers * table.total.us_change
         text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer × {table.layers} layers"
@@ -146,7 +154,7 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
     return text + "."
 
 
-def untraced_line(comparison: Comparison) -> str | None:
+def untraced_line(comparison: Comparison, table: DiffTable) -> str | None:
     """Step times without a profiler beside the traced saving."""
     untraced, net = comparison.untraced, comparison.net
     if untraced is None or net is None:
@@ -156,7 +164,8 @@ def untraced_line(comparison: Comparison) -> str | None:
         f"({_signed(untraced.delta_us)} µs, {_percent(untraced.delta_us / untraced.before_us)})"
     )
     if comparison.timed:
-        text += f"; the traces' kernel time, which holds no gaps between launches, by {_us(net.ns_per_step)} µs"
+        saved = hundredths(table.step_change, sign=True)
+        text += f"; the traces' kernel time, which holds no gaps between launches, by {saved} µs"
     return text + "."
 
 

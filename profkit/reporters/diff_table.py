@@ -16,11 +16,12 @@ from profkit.reporters import rounding
 #: With more unchanged launches than this in a layer, they share one row.
 MAX_UNCHANGED_ROWS = 12
 _HUNDREDTH_US = Fraction(10)
+_HUNDREDTH = Fraction(1, 100)
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One printed row: launches per layer as fractions, times in hundredths of µs per layer."""
+    """One printed row: launches per layer in hundredths at most, times in whole hundredths of µs per layer."""
 
     where: str
     name: str
@@ -83,19 +84,21 @@ def _rows(findings: Sequence[Finding], comparison: Comparison, layers: int) -> l
     per = [Fraction(1, layers * s) for s in comparison.steps]
     before = rounding.apportion([f.row.ns_before * per[0] for f in findings], _HUNDREDTH_US)
     after = rounding.apportion([f.row.ns_after * per[1] for f in findings], _HUNDREDTH_US)
+    launches_before = rounding.apportioned([f.row.launches_before * per[0] for f in findings], _HUNDREDTH)
+    launches_after = rounding.apportioned([f.row.launches_after * per[1] for f in findings], _HUNDREDTH)
     return [
         TableRow(
             where=f.row.where,
             name=f"{f.row.name_before} → {f.row.name}" if f.row.name_before else f.row.name,
             kind=f.row.op_kind,
             status=f.status,
-            launches_before=f.row.launches_before * per[0],
-            launches_after=f.row.launches_after * per[1],
+            launches_before=launches_before[index],
+            launches_after=launches_after[index],
             us_before=b,
             us_after=a,
             interval=(f.low / 1e3, f.high / 1e3) if f.low == f.low else None,
         )
-        for f, b, a in zip(findings, before, after, strict=True)
+        for index, (f, b, a) in enumerate(zip(findings, before, after, strict=True))
     ]
 
 

@@ -37,6 +37,7 @@ def _run(run: RunFile, census: Census) -> dict[str, Any]:
         "step_kinds": kinds,
         "default_step_kind": default["id"] if default else None,
         "layers": default["layers"] if default else [],
+        "outside": default["outside"] if default else [],
         "selected": _selected(census),
         "beyond_steps": [
             {**_named(row), "where": row["where"], "launches": int(row["launches"]), "us": _us(row["ns"], 1, census)}
@@ -114,12 +115,13 @@ def _layer(census: Census, kind: KindCensus, index: int) -> dict[str, Any]:
 
 def _selected(census: Census) -> dict[str, Any]:
     if not census.kinds:
-        return {"layers": 0, "launches": 0, "kernel_us": None, "kernels": []}
+        return {"layers": 0, "steps": 0, "launches": 0, "kernel_us": None, "kernels": []}
     kind = census.chosen
     slots, layers, steps = kind.selected_slots, kind.selected_layers, kind.kind.steps
     per = max(layers * steps, 1)
     return {
         "layers": layers,
+        "steps": steps,
         "launches": _per(slots["launches"].sum(), per),
         "launches_by_kind": {k: _per(v, per) for k, v in slots.groupby("op_kind")["launches"].sum().items()},
         "kernel_us": _us(slots["ns"].sum(), per, census),

@@ -31,22 +31,22 @@ def kernel_rows(entry: Mapping[str, Any]) -> list[KernelCells]:
         entry: one of `runs` of ``profkit.layers/1``.
     """
     selected, timed = entry["selected"], entry["timed"]
-    kind = next(k for k in entry["step_kinds"] if k["id"] == entry["default_step_kind"])
-    per = Fraction(1, max(selected["layers"] * kind["steps"], 1))
+    per = Fraction(1, max(selected["layers"] * selected["steps"], 1))
     kernels = selected["kernels"]
     us = rounding.apportion([k["ns_total"] * per for k in kernels], Fraction(10)) if timed else [0] * len(kernels)
+    counts = rounding.apportioned([k["launches_total"] * per for k in kernels], Fraction(1, 100))
     rows = [
         KernelCells(
             scope=k["scope"],
             name=k["short"],
             kind=k["kind"],
-            launches=rounding.count(k["launches_total"] * per),
+            launches=rounding.count(n),
             us=rounding.hundredths(u) if timed else "",
             median=f"{k['us_median']:.2f}" if timed else "",
             quartiles=f"{k['us_p25']:.2f} … {k['us_p75']:.2f}" if timed else "",
         )
-        for k, u in zip(kernels, us, strict=True)
+        for k, n, u in zip(kernels, counts, us, strict=True)
     ]
-    launches = sum((k["launches_total"] * per for k in kernels), Fraction())
+    launches = sum(counts, Fraction())
     total = rounding.hundredths(sum(us)) if timed else ""
     return [*rows, KernelCells("", "total", "", rounding.count(launches), total, "", "", total=True)]

@@ -20,6 +20,11 @@ def apportion(values: Sequence[Fraction], unit: Fraction) -> list[int]:
     return floors
 
 
+def apportioned(values: Sequence[Fraction], unit: Fraction) -> list[Fraction]:
+    """`apportion`, as values instead of multiples."""
+    return [units * unit for units in apportion(values, unit)]
+
+
 def hundredths(units: int, *, sign: bool = False) -> str:
     """`units` of 0.01 as a decimal; with `sign`, positive numbers get a plus and zero has none."""
     text = f"{abs(units) // 100}.{abs(units) % 100:02d}"

@@ -53,7 +53,7 @@ def print_diff(comparison: Comparison, out: Console) -> None:
             say.moved_line(comparison),
             say.others_line(comparison),
             say.net_line(comparison, table),
-            say.untraced_line(comparison),
+            say.untraced_line(comparison, table),
         ]
         out.print()
         for line in lines:
@@ -135,10 +135,9 @@ def _print_run(entry: Mapping[str, Any], out: Console) -> None:
         out.print(_kernels_table(entry))
         out.print()
         out.print(_layers_table(entry))
-        outside = next(k for k in entry["step_kinds"] if k["id"] == entry["default_step_kind"])["outside"]
-        if outside:
+        if entry["outside"]:
             out.print()
-            out.print(_outside_table("outside layers, per step", outside, timed=entry["timed"]))
+            out.print(_outside_table("outside layers, per step", entry["outside"], timed=entry["timed"]))
     if entry["beyond_steps"]:
         out.print()
         out.print(_outside_table("in no step, whole recording", entry["beyond_steps"], timed=entry["timed"]))

@@ -1,0 +1,125 @@
+"""Worker processes as the parent sees them: started, held until the GPU is free, and asked for their result."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profkit.capture import dispatch_file, nsys, process
+from profkit.capture.job import Job, read_result, write_job
+from profkit.errors import ProfkitError
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One running worker.
+
+    Args:
+        job: what it does.
+        child: its process, or that of the profiler around it.
+        log: its output.
+        crash_log: where the log is kept if it fails; None keeps none.
+    """
+
+    job: Job
+    child: subprocess.Popen[bytes]
+    log: Path
+    crash_log: Path | None
+
+    def release(self) -> None:
+        """Let a held worker use the GPU."""
+        process.release(self.child)
+
+    def result(self) -> dict[str, Any]:
+        """What the worker found, once it has ended.
+
+        Raises:
+            ProfkitError: the worker refused the job, or failed; the log of a failure is kept and named.
+        """
+        status = process.wait(self.child, self.job.pid_file)
+        result = read_result(self.job)
+        if result is not None and "error" in result:
+            raise ProfkitError(result["error"])
+        if result is not None and "crash" in result:
+            crash = process.without_directories(result["crash"])
+            raise ProfkitError(f"The workload failed: {crash}.{self._keep_log()}")
+        if result is None:
+            raise ProfkitError(
+                f"The {self.job.recorder} process ended ({process.describe_status(status)}) without a result: "
+                f"{process.tail(self.log)}.{self._keep_log()}"
+            )
+        return result
+
+    def _keep_log(self) -> str:
+        """Keep the log without the directories of this machine; a sentence that names it."""
+        if self.crash_log is None:
+            return ""
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        self.crash_log.write_text(process.without_directories(text), encoding="utf-8")
+        return f" Full log: {self.crash_log}"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Starts the workers of one capture.
+
+    Args:
+        work: a directory for their jobs, logs and results.
+        nsys: the profiler that jobs of the ``nsys`` recorder run under.
+        crash_log: see `Worker`.
+    """
+
+    work: Path
+    nsys: nsys.Nsys | None
+    crash_log: Path | None
+
+    def log(self, job: Job) -> Path:
+        """Where a job's output goes."""
+        return self.work / f"{job.recorder}.log"
+
+    @contextmanager
+    def started(self, job: Job) -> Iterator[Worker]:
+        """A worker that runs beside the block; at the block's end it is ended if it has not ended by itself."""
+        path = self.work / f"{job.recorder}.job.json"
+        write_job(job, path)
+        log = self.log(job)
+        with process.started(
+            self._command(job, path), log, env=_environment(job), pid_file=job.pid_file, held=job.held
+        ) as child:
+            yield Worker(job, child, log, self.crash_log)
+
+    def run(self, job: Job) -> dict[str, Any]:
+        """Run a job from start to end; see `Worker.result`."""
+        with self.started(job) as worker:
+            return worker.result()
+
+    def record_and_time(self, traced: Job, timed: Job) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The results of a profiled job, exported where nsys recorded it, and of the untraced job that follows it.
+
+        The untraced worker imports torch while the profiled one runs, and is released when that has ended: no two
+        ever use the GPU at once. The export, which needs no GPU, runs beside it.
+
+        Args:
+            timed: a held job.
+        """
+        with self.started(timed) as waiting:
+            result = self.run(traced)
+            waiting.release()
+            if traced.recorder == "nsys" and self.nsys is not None:
+                nsys.export(self.nsys, self.work, self.log(traced))
+            return result, waiting.result()
+
+    def _command(self, job: Job, path: Path) -> list[str]:
+        command = [sys.executable, "-m", "profkit.capture.worker", str(path)]
+        if job.recorder == "nsys" and self.nsys is not None:
+            return nsys.profile_command(self.nsys, self.work / "trace", command, window=True)
+        return command
+
+
+def _environment(job: Job) -> Mapping[str, str] | None:
+    return dispatch_file.environment(run_bodies=job.run_bodies) if job.recorder == "dispatch" else None
