@@ -25,8 +25,10 @@ def grow(source: Path, target: Path, kernels: int) -> int:
     with sqlite3.connect(target) as db:
         db.execute("PRAGMA journal_mode = OFF")
         db.execute("PRAGMA synchronous = OFF")
-        replayed = f"SELECT r.correlationId FROM {RUNTIME} r JOIN StringIds s ON s.id = r.nameId " \
+        replayed = (
+            f"SELECT r.correlationId FROM {RUNTIME} r JOIN StringIds s ON s.id = r.nameId "
             "WHERE s.value LIKE 'cudaGraphLaunch%'"
+        )
         (first, last, low, high) = db.execute(
             f'SELECT min("start"), max("end"), min(correlationId), max(correlationId) FROM {RUNTIME} '
             f"WHERE correlationId IN ({replayed})"
@@ -39,7 +41,11 @@ def grow(source: Path, target: Path, kernels: int) -> int:
         copies = -(-(kernels - have) // grows)
         for table, condition in ((KERNEL, replayed), (MEMCPY, replayed), (RUNTIME, replayed)):
             columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
-            jitter = "0" if table == RUNTIME else f"((t.rowid * {WEYL} + k.i * 40503) % 1001 - 500) * (\"end\" - \"start\") / 10000"
+            jitter = (
+                "0"
+                if table == RUNTIME
+                else f'((t.rowid * {WEYL} + k.i * 40503) % 1001 - 500) * ("end" - "start") / 10000'
+            )
             values = {
                 "start": f'"start" + k.i * {shift_ns}',
                 "end": f'"end" + k.i * {shift_ns} + {jitter}',

@@ -113,6 +113,12 @@ _Layers = Annotated[str | None, typer.Option(help="Regular expression: layers wh
 _Scope = Annotated[str | None, typer.Option(help="Regular expression: only this part of each layer, e.g. ^combine.")]
 _Steps = Annotated[str | None, typer.Option(help="Regular expression: ranges that are steps; found if not given.")]
 _Graph = Annotated[str | None, typer.Option(help="The kind of step to report, by its id; the longest if not given.")]
+_LayerKind = Annotated[str | None, typer.Option(help="Only layers of this kind, e.g. B of those told apart by period.")]
+_CaptureTrace = Annotated[
+    str | None, typer.Option(help="Where the graphs' capture was recorded: a trace, or an engine's directory of them.")
+]
+_Anchor = Annotated[str | None, typer.Option(help="Regular expression: a kernel that runs once a layer, at its start.")]
+_AnchorEnd = Annotated[str | None, typer.Option(help="Regular expression: a kernel that ends the layer.")]
 _Format = Annotated[str, typer.Option("--format", help="text, json, csv or md.")]
 
 
@@ -123,13 +129,18 @@ def layers(
     scope: _Scope = None,
     steps: _Steps = None,
     graph: _Graph = None,
+    layer_kind: _LayerKind = None,
+    capture_trace: _CaptureTrace = None,
+    anchor: _Anchor = None,
+    anchor_end: _AnchorEnd = None,
     output_format: _Format = "text",
 ) -> None:
     """Count launches and time per layer."""
     from profkit.accounting import Selection
     from profkit.commands.layers import layers as run
 
-    run(runs, Selection(layers, scope, steps, graph), output_format)
+    selection = Selection(layers, scope, steps, graph, layer_kind, capture_trace, anchor, anchor_end)
+    run(runs, selection, output_format)
 
 
 @app.command()
@@ -139,9 +150,21 @@ def diff(
     scope: _Scope = None,
     steps: _Steps = None,
     graph: _Graph = None,
+    layer_kind: _LayerKind = None,
+    capture_trace: _CaptureTrace = None,
+    anchor: _Anchor = None,
+    anchor_end: _AnchorEnd = None,
     expect_removed: Annotated[
         int | None, typer.Option(help="Fail unless so many launches are gone from every selected layer.")
     ] = None,
+    expect_fused: Annotated[bool, typer.Option("--expect-fused", help="Fail unless a fusion is found.")] = False,
+    max_launches_per_layer: Annotated[float | None, typer.Option(help="Fail if a layer has more, after.")] = None,
+    max_regression: Annotated[
+        float | None, typer.Option(help="Fail if a layer's time grew by more per cent, beyond noise.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare although device, workload, shapes or profiler differ.")
+    ] = False,
     output_format: _Format = "text",
 ) -> None:
     """Compare two runs: which launches are gone, what else moved, is the work still done."""
@@ -149,8 +172,15 @@ def diff(
     from profkit.commands.diff import diff as run
     from profkit.comparison.model import Gates
 
-    gates = Gates(expect_removed=expect_removed)
-    raise typer.Exit(int(run(runs, Selection(layers, scope, steps, graph), gates, output_format)))
+    gates = Gates(
+        expect_removed=expect_removed,
+        expect_fused=expect_fused,
+        max_launches_per_layer=max_launches_per_layer,
+        max_regression_percent=max_regression,
+        force=force,
+    )
+    selection = Selection(layers, scope, steps, graph, layer_kind, capture_trace, anchor, anchor_end)
+    raise typer.Exit(int(run(runs, selection, gates, output_format)))
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit import run_dir
+from profkit import capture_traces, run_dir
 from profkit.accounting import Census, Selection, take_census
 from profkit.errors import ProfkitError
 from profkit.readers import detect
@@ -76,7 +77,12 @@ def one(spec: str, option: str) -> RunFile:
 
 def census_of(run: RunFile, selection: Selection) -> Census:
     """Read and count one run."""
-    return take_census(detect.read(run.trace), selection)
+    trace = detect.read(run.trace)
+    if selection.capture_trace is None:
+        return take_census(trace, selection)
+    captures, notes = capture_traces.read(selection.capture_trace, trace)
+    census = take_census(trace, selection, captures)
+    return dataclasses.replace(census, diagnostics=(*census.diagnostics, *notes))
 
 
 def identities(runs: Sequence[RunFile]) -> list[str]:

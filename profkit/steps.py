@@ -249,8 +249,9 @@ def _grouped(
     rank = np.empty(count, dtype=np.int64)
     rank[np.lexsort((ops["process"].to_numpy()[first_row], start))] = np.arange(count)
     step_of_row = rank[codes]
-    signature, label = _signatures(ops.iloc[rows], step_of_row, count)
-    lost = _lost(ops.iloc[rows], step_of_row, count, notes)
+    within = ops.iloc[rows]
+    signature, label = _signatures(within, step_of_row, count)
+    lost = _lost(within, step_of_row, count, notes)
     if partial is not None:
         lost[rank[np.isin(unique, partial)]] = True
     kept = np.flatnonzero(~lost)
@@ -258,7 +259,7 @@ def _grouped(
     renumber[kept] = np.arange(len(kept))
     step = np.full(len(ops), -1, dtype=np.int32)
     step[rows] = renumber[step_of_row]
-    kinds, kind = _kinds(ops.iloc[rows], step[rows], signature[kept], [label[i] for i in kept])
+    kinds, kind = _kinds(within, step[rows], signature[kept], [label[i] for i in kept])
     total = count + silent
     share = (int(lost.sum()) + silent) / total if total else 0.0
     return Steps(step, kind, kinds, method, int(lost.sum()), launched, tuple(notes), share > UNDER_RECORDED_SHARE)

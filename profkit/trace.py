@@ -182,7 +182,7 @@ def table(schema: Mapping[str, str], columns: Mapping[str, Any] | None = None) -
             data[name] = values
         else:
             data[name] = pd.Series(values, dtype=dtype) if dtype != "category" else pd.Categorical(values)
-    return pd.DataFrame(data)
+    return pd.DataFrame(data, copy=False)
 
 
 def categorical(codes: npt.NDArray[Any], labels: Sequence[str]) -> pd.Categorical[str]:

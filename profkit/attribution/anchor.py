@@ -60,7 +60,7 @@ def layers(codes: Ints, anchor: Anchor, names: Mapping[int, str]) -> Layering | 
     if not len(begins):
         return Misfit("the anchor does not occur")
     if not anchor.end:
-        found = label(codes, begins.tolist(), lambda a, b: is_variant(names[a], names[b]), trim_front=False)
+        found = label(codes, begins.tolist(), lambda a, b: is_variant(names[a], names[b]), given=True)
         return (
             Misfit(f"{found.reason}, so that the last layer has no known end") if isinstance(found, Misfit) else found
         )

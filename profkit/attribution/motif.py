@@ -101,8 +101,8 @@ def _cut(codes: Ints, positions: Ints) -> _Cut | bool:
     index = {kind: i for i, kind in enumerate(kinds)}
     of = [index.get(stretch, -1) for stretch in stretches]
     if of[-1] < 0:
-        whole = max((k for k in kinds if stretches[-1][: len(k)] == k), key=len, default=None)
-        of[-1] = -1 if whole is None else index[whole]
+        begun = max((k for k in kinds if stretches[-1][: len(k)] == k), key=len, default=None)
+        of[-1] = -1 if begun is None else index[begun]
     regular = sum(i >= 0 for i in of)
     if regular < _REGULAR_SHARE * len(of):
         return False
@@ -115,12 +115,14 @@ def _cut(codes: Ints, positions: Ints) -> _Cut | bool:
         return False
     if sum(value >= SAME_KIND for value in neighbours) < _ALIKE_NEIGHBOURS * len(neighbours):
         return min(neighbours) >= (RELATED + SAME_KIND) / 2
+    # How the last stretch ends depends on where in the layer the cut is, so it counts for none and against none.
     near = sum(
         i < 0 and max(similarity(stretch, kind) for kind in kinds) >= SAME_KIND
-        for i, stretch in zip(of, stretches, strict=True)
+        for i, stretch in zip(of[:-1], stretches[:-1], strict=True)
     )
-    odd = len(of) - regular
-    return _Cut(positions, kinds, (regular + near, near - odd, -odd))
+    whole = sum(i >= 0 for i in of[:-1])
+    odd = len(of) - 1 - whole
+    return _Cut(positions, kinds, (whole + near, near - odd, -odd))
 
 
 def _shifted(codes: Ints, cut: _Cut, variant: Callable[[int, int], bool]) -> list[int]:

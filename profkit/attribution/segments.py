@@ -67,7 +67,7 @@ def label(
     bounds: Sequence[int],
     variant: Callable[[int, int], bool],
     *,
-    trim_front: bool = True,
+    given: bool = False,
 ) -> Layering | Misfit:
     """Place every op of a sequence.
 
@@ -75,19 +75,22 @@ def label(
         codes: the ops' names as integers, shape [ops].
         bounds: where layers begin, increasing.
         variant: whether two codes are variants of one kernel.
-        trim_front: a first stretch that resembles no kind is prologue, not a layer.
+        given: the user says that layers begin there, so that every stretch is one, whatever it looks like. Otherwise
+            a first stretch that is like no layer is prologue, and one in the middle contradicts the whole.
     """
     sequence = tuple(codes.tolist())
     edges = [*bounds, len(sequence)]
     stretches = [sequence[a:b] for a, b in itertools.pairwise(edges)]
-    kinds = repeated_kinds(stretches)
+    kinds = repeated_kinds(stretches) or (list(dict.fromkeys(stretches[:-1])) if given else [])
     if not kinds:
         return Misfit("no stretch between two beginnings occurs twice")
     fits = [_fit(stretch, kinds, variant) for stretch in stretches]
+    if given:
+        fits = [_as_given(fits[i], s, kinds, is_last=i == len(fits) - 1) for i, s in enumerate(stretches)]
     # A last stretch like no kind has no known end: nothing says where its layer would stop.
     last = max((i for i, fit in enumerate(fits) if fit is not None and not fit.own), default=-1) + 1
     first = 0
-    while trim_front and first < last and fits[first] is None:
+    while first < last and fits[first] is None:
         first += 1
     kept: list[_Fit] = []
     for position in range(first, last):
@@ -98,7 +101,11 @@ def label(
     if not kept:
         return Misfit("no stretch is like a layer")
     beyond = EPILOGUE if all(fit is None for fit in fits[last:]) else UNKNOWN
-    return _labelled(sequence, edges, kept, first, kinds, beyond)
+    if _resembles(sequence[: edges[first]][-max(map(len, kinds)) :], kinds):
+        if not given:
+            return Misfit("what precedes the first layer looks like a part of one more")
+        return _labelled(sequence, edges, kept, first, kinds, (UNKNOWN, beyond))
+    return _labelled(sequence, edges, kept, first, kinds, (PROLOGUE, beyond))
 
 
 def repeated_kinds(stretches: Sequence[Stretch]) -> list[Stretch]:
@@ -144,6 +151,21 @@ def _fit(stretch: Stretch, kinds: Sequence[Stretch], variant: Callable[[int, int
     return _Fit(stretch, len(stretch), own=True) if is_own_kind(stretch, kinds) else None
 
 
+def _as_given(fit: _Fit | None, stretch: Stretch, kinds: Sequence[Stretch], *, is_last: bool) -> _Fit:
+    """The fit of a stretch that is a layer because the user says so; only where the last one ends is open."""
+    if fit is not None and not (is_last and fit.own):
+        return fit
+    if not is_last:
+        return _Fit(stretch, len(stretch), own=True)
+    shared, kind = max(((_common_start(stretch, k), k) for k in kinds), key=lambda pair: pair[0])
+    return _Fit(kind, shared)
+
+
+def _common_start(first: Stretch, second: Stretch) -> int:
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
+
+
 def _fit_quality(stretch: Stretch, kind: Stretch) -> float:
     ops, _ = last_matched(stretch, kind)
     return shared_length(stretch[:ops], kind) / max(ops, len(kind))
@@ -165,10 +187,7 @@ def is_own_kind(stretch: Stretch, kinds: Sequence[Stretch]) -> bool:
 
 def _run(first: Stretch, second: Stretch) -> int:
     """The ops in a row that both begin with, or both end with, whichever is more."""
-    forward = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
-    backward = next((i for i, (a, b) in enumerate(zip(first[::-1], second[::-1], strict=False)) if a != b), None)
-    shorter = min(len(first), len(second))
-    return max(shorter if forward is None else forward, shorter if backward is None else backward)
+    return max(_common_start(first, second), _common_start(first[::-1], second[::-1]))
 
 
 def holds(longer: Stretch, shorter: Stretch) -> bool:
@@ -177,9 +196,15 @@ def holds(longer: Stretch, shorter: Stretch) -> bool:
 
 
 def _labelled(
-    sequence: Stretch, edges: Sequence[int], fits: Sequence[_Fit], first: int, kinds: Sequence[Stretch], beyond: int
-) -> Layering | Misfit:
-    layer: Ints = np.full(len(sequence), PROLOGUE, dtype=np.int64)
+    sequence: Stretch,
+    edges: Sequence[int],
+    fits: Sequence[_Fit],
+    first: int,
+    kinds: Sequence[Stretch],
+    around: tuple[int, int],
+) -> Layering:
+    """Write the layers down; `around` is what ops before the first and behind the last stretch are."""
+    layer: Ints = np.full(len(sequence), around[0], dtype=np.int64)
     order: dict[Stretch, int] = {}
     for number, fit in enumerate(fits):
         start, stop = edges[first + number], edges[first + number + 1]
@@ -188,12 +213,9 @@ def _labelled(
         layer[start + fit.ops : stop] = UNKNOWN
     if fits[-1].closed:
         layer[edges[first + len(fits) - 1] + fits[-1].ops :] = EPILOGUE
-    layer[edges[first + len(fits)] :] = beyond
-    longest = max(map(len, kinds))
-    if _resembles(sequence[: edges[first]][-longest:], kinds):
-        return Misfit("what precedes the first layer looks like a part of one more")
+    layer[edges[first + len(fits)] :] = around[1]
     tail = np.flatnonzero(layer == EPILOGUE)
-    if len(tail) and _resembles(sequence[tail[0] :][:longest], kinds):
+    if len(tail) and _resembles(sequence[tail[0] :][: max(map(len, kinds))], kinds):
         layer[tail] = UNKNOWN
     irregular = tuple(number for number, fit in enumerate(fits) if not fit.exact)
     return Layering(layer, tuple(order), tuple(order[fit.kind] for fit in fits), irregular)

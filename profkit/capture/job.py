@@ -13,6 +13,9 @@ from profkit.capture.plan import Plan
 #: An untraced process times at least this many replays: the quartiles of 20 are coarse and a replay costs under 1 ms.
 MIN_UNTRACED_REPLAYS = 50
 
+#: The `spec` of the workload that measures the dispatch floor; no name that a user can give.
+FLOOR_SPEC = "<floor>"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -48,9 +51,7 @@ class Job:
         return Path(self.result + ".pid")
 
 
-def make_job(
-    plan: Plan, recorder: str, directory: Path, *, nvtx: str = "", trace: str = "", held: bool = False
-) -> Job:
+def make_job(plan: Plan, recorder: str, directory: Path, *, nvtx: str = "", trace: str = "", held: bool = False) -> Job:
     """The job of `plan` for one worker; its files lie in `directory`."""
     replays = max(plan.replays, MIN_UNTRACED_REPLAYS) if recorder in ("untraced", "floor") else plan.replays
     return Job(

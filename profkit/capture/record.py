@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -12,27 +11,8 @@ from typing import Any
 
 from profkit._version import __version__
 from profkit.capture import digests, nsys
+from profkit.capture.floor import Floor
 from profkit.capture.plan import Plan
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The dispatch floor as it goes into run.json, or why it is not there.
-
-    Args:
-        content: the `floor` field; None where it was not measured.
-        problem: what prevented it; None where nothing did or it was not wanted.
-    """
-
-    content: Mapping[str, Any] | None
-    problem: str | None
-
-    @property
-    def warnings(self) -> list[dict[str, str]]:
-        """The warning that a problem deserves."""
-        if self.problem is None:
-            return []
-        return [{"code": "floor-not-measured", "message": f"The dispatch floor was not measured: {self.problem}"}]
 
 
 def workload_record(
@@ -40,7 +20,7 @@ def workload_record(
     found: nsys.Nsys | None,
     traced: Mapping[str, Any],
     untraced: Mapping[str, Any] | None,
-    floor: Measured,
+    floor: Floor,
     *,
     trace: str,
     files: Sequence[str],
@@ -53,7 +33,7 @@ def workload_record(
         found: the nsys that recorded, None for other profilers.
         traced: the profiled worker's result.
         untraced: the untraced worker's result, None for dispatch.
-        floor: the dispatch floor.
+        floor: asked for its measurement, which is made now if it was not before.
         trace: the trace's file name.
         files: names of all files beside run.json.
         repetition: which of the repetitions of a repeated capture this is, None for a single one.
@@ -89,10 +69,10 @@ def workload_record(
         },
         "untraced": None if untraced is None else untraced["untraced"],
         "untraced_digests_equal": equal,
-        "floor": floor.content,
+        "floor": floor.measured.content,
         "repetition": repetition,
         "set_aside": None,
-        "warnings": [*_warnings(traced, equal), *floor.warnings],
+        "warnings": [*_warnings(traced, equal), *floor.measured.warnings],
     }
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from profkit.capture.job import Job, read_job, write_result
+from profkit.capture.job import FLOOR_SPEC, Job, read_job, write_result
 from profkit.capture.plan import resolve_shapes, resolve_variant
 from profkit.errors import ProfkitError
 from profkit.workload import BuildContext, ShapeValue, Step, Workload
@@ -44,11 +44,17 @@ def run(job: Job) -> dict[str, Any]:
     """
     from profkit import kernels
 
-    workload = kernels.load(job.spec)
+    workload = _floor() if job.spec == FLOOR_SPEC else kernels.load(job.spec)
     variant = resolve_variant(workload, job.variant)
     shapes = resolve_shapes(workload, job.shapes)
     result = _record(job, partial(build, job, workload, shapes, variant))
     return {**result, "variant": variant, "shapes": shapes}
+
+
+def _floor() -> Workload:
+    from profkit.capture.floor_kernels import FLOOR
+
+    return FLOOR
 
 
 def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:

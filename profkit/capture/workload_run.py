@@ -5,15 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from profkit import run_dir
-from profkit.capture import dispatch_file, floor, nsys, process, record, torch_profiler
+from profkit.capture import dispatch_file, nsys, process, record, torch_profiler
+from profkit.capture.floor import Floor
 from profkit.capture.job import make_job
 from profkit.capture.plan import Options, Plan, check_options, resolve_shapes, resolve_variant
-from profkit.capture.record import Measured
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 
@@ -92,24 +91,14 @@ class Session:
     Args:
         plan: what runs.
         nsys: the profiler's binary, None unless it was chosen.
+        floor: the dispatch floor, the same for all of them.
         keep_report: keep nsys's own report beside its export.
-        with_floor: measure the dispatch floor.
     """
 
     plan: Plan
     nsys: nsys.Nsys | None
+    floor: Floor
     keep_report: bool
-    with_floor: bool
-
-    @cached_property
-    def floor(self) -> Measured:
-        """The dispatch floor of this machine, measured once; nothing where it is not wanted or nothing is timed."""
-        if not self.with_floor or self.plan.profiler == "dispatch":
-            return Measured(None, None)
-        try:
-            return Measured(floor.measure(self.plan.profiler, self.nsys), None)
-        except ProfkitError as error:
-            return Measured(None, str(error))
 
 
 def capture(
@@ -122,7 +111,7 @@ def capture(
     """
     with process.terminable(), run_dir.new(output, force=force) as directory:
         planned, found = plan(options)
-        session = Session(planned, found, keep_report, with_floor)
+        session = Session(planned, found, Floor(planned.profiler, found, with_floor), keep_report)
         content = record_into(session, directory, crash_log=output.with_name(output.name + ".log"))
     return Finished(output, content, planned.why)
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profkit.capture.plan import Options
 from profkit.errors import ProfkitError
 
+if TYPE_CHECKING:
+    from profkit.capture.pairs import Finished, PairsOptions
 
-def capture_workload(options: Options, output: Path, *, force: bool) -> str:
+_NOT_TIMED = "not timed: launches were counted on the CPU, one for each operator; there are no times"
+
+
+def capture_workload(options: Options, output: Path, *, force: bool, keep_report: bool, with_floor: bool) -> str:
     """Capture a workload; returns the summary to print."""
     from profkit.capture import workload_run
 
-    finished = workload_run.capture(options, output, force=force)
+    finished = workload_run.capture(options, output, force=force, keep_report=keep_report, with_floor=with_floor)
     return summarise(finished.path, finished.record, f" ({finished.why})")
+
+
+def capture_pairs(options: Options, wanted: PairsOptions, output: Path, *, force: bool) -> str:
+    """Capture repetitions of one or two arms; returns the summary to print."""
+    from profkit.capture import pairs
+
+    return summarise_pairs(pairs.capture(options, wanted, output, force=force))
 
 
 def capture_command(command: Sequence[str], nsys_args: str, output: Path, *, force: bool) -> tuple[str, int]:
@@ -38,8 +52,72 @@ def summarise(path: Path, record: Mapping[str, Any], why: str) -> str:
     if untraced is not None:
         spread = f"quartiles {untraced['p25']:.1f} to {untraced['p75']:.1f}"
         lines.append(f"untraced: {untraced['median']:.1f} us a step (median of {untraced['replays']}, {spread})")
+    lines += floor_lines(record["floor"])
     if not record["timed"]:
-        lines.append("not timed: launches were counted on the CPU, one for each operator; there are no times")
+        lines.append(_NOT_TIMED)
     lines += [f"warning: {warning['code']}: {warning['message']}" for warning in record["warnings"]]
     lines += [f"run directory: {path}", f"next: profkit layers {path}"]
     return "\n".join(lines)
+
+
+def floor_lines(floor: Mapping[str, Any] | None) -> list[str]:
+    """A line for the dispatch floor; none where it was not measured."""
+    if floor is None:
+        return []
+    empty, loaded = floor["empty"], floor["load_store"]
+    return [
+        f"dispatch floor: {empty['untraced_per_node']['median']:.2f} us a node untraced, "
+        f"{empty['traced_duration']['median']:.2f} us a kernel traced; with one load and store "
+        f"{loaded['untraced_per_node']['median']:.2f} and {loaded['traced_duration']['median']:.2f}"
+    ]
+
+
+def summarise_pairs(finished: Finished) -> str:
+    """A few lines about a repeated capture: what was recorded, each arm's step time, what was set aside, what is next."""
+    records = [record for _, record in finished.records]
+    newest = records[-1]
+    workload, profiler = newest["workload"], newest["profiler"]
+    arms = " against ".join(arm.name for arm in finished.arms)
+    lines = [
+        f"profiler: {profiler['name']} {profiler['version']} ({finished.why})",
+        f"workload: {workload['name']} {arms}, {workload['layers']} layers, {newest['replays']} replays "
+        f"on {newest['device']['name']}",
+        f"recorded: {len(records)} of {finished.total} repetitions{_duration(finished.durations_s)}",
+    ]
+    for arm in finished.arms:
+        own = [record for repetition, record in finished.records if repetition.arm == arm]
+        medians = [float(record["untraced"]["median"]) for record in own if record["untraced"] is not None]
+        if medians:
+            spread = f"{min(medians):.1f} to {max(medians):.1f}"
+            lines.append(
+                f"untraced: {arm.name} {statistics.median(medians):.1f} us a step (median of {len(medians)}, {spread})"
+            )
+    lines += floor_lines(newest["floor"])
+    if not newest["timed"]:
+        lines.append(_NOT_TIMED)
+    counted = Counter((w["code"], w["message"]) for record in records for w in record["warnings"])
+    lines += [f"warning: {code}: {message} ({n} of {len(records)})" for (code, message), n in counted.items()]
+    return "\n".join([*lines, *_set_aside_lines(finished), *_next_lines(finished)])
+
+
+def _duration(durations_s: Sequence[float]) -> str:
+    if not durations_s:
+        return ", none of them now"
+    return f", {len(durations_s)} of them now in {sum(durations_s):.0f} s ({statistics.median(durations_s):.1f} s each)"
+
+
+def _set_aside_lines(finished: Finished) -> list[str]:
+    if len(finished.records) < finished.total:
+        return ["set aside: decided when all repetitions are there"]
+    aside = [(repetition, record["set_aside"]) for repetition, record in finished.records if record["set_aside"]]
+    return [
+        f"set aside: {len(aside)} of {finished.total} repetitions",
+        *(f"  {r.arm.name}, pair {r.pair}: {why['code']}: {why['message']}" for r, why in aside),
+    ]
+
+
+def _next_lines(finished: Finished) -> list[str]:
+    lines = [f"directory: {finished.path}"]
+    if len(finished.records) < finished.total:
+        return [*lines, "next: the same command records the rest"]
+    return [*lines, f"next: profkit {'diff' if len(finished.arms) > 1 else 'layers'} {finished.path}"]

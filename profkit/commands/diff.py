@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from profkit import runs
@@ -12,6 +12,7 @@ from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates, Input
 from profkit.errors import Exit, ProfkitError
+from profkit.phases import in_phase
 
 
 def diff(specs: Sequence[str], selection: Selection, gates: Gates, output_format: str) -> Exit:
@@ -73,6 +74,9 @@ def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Inp
         # The same recording on both sides is read once.
         if identity not in censuses:
             censuses[identity] = runs.census_of(run, selection)
+            if inputs and run not in before.runs:
+                # Where layers by period begin is a convention; the before side sets it for both.
+                censuses[identity] = in_phase(inputs[0].census, censuses[identity], _recount(run, selection))
         inputs.append(Input(run.label, censuses[identity], run.record, identity))
     sides = [_distinct(side) for side in (inputs[: len(before.runs)], inputs[len(before.runs) :])]
     first, second = (
@@ -92,11 +96,15 @@ def _distinct(side: Sequence[Input]) -> Sequence[Input]:
     for run in side:
         if run.identity in labels:
             raise ProfkitError(
-                f"{labels[run.identity]} and {run.label} are the same recording, given twice on one side. Copies are no "
-                "repeated runs; leave one out."
+                f"{labels[run.identity]} and {run.label} are the same recording, given twice on one side. Copies are "
+                "no repeated runs; leave one out."
             )
         labels[run.identity] = run.label
     return side
+
+
+def _recount(run: runs.RunFile, selection: Selection) -> Callable[[str], Census]:
+    return lambda start: runs.census_of(run, dataclasses.replace(selection, start=start))
 
 
 def render(comparison: Comparison, output_format: str) -> None:

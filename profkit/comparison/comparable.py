@@ -8,6 +8,9 @@ from typing import Any
 from profkit.comparison.model import Input, Reason
 from profkit.merging import same_layers
 
+#: What `--force` may set aside: the numbers exist, only their likeness is in doubt.
+FORCEABLE = frozenset({"other-device", "other-profiler", "other-workload", "other-shapes"})
+
 
 def obstacles(before: Input, after: Input) -> list[Reason]:
     """Every reason against a comparison, the most fundamental first; empty where there is none."""

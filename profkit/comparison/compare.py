@@ -11,7 +11,7 @@ from profkit import names as kernel_names
 from profkit.accounting import KindCensus
 from profkit.comparison import work as work_status
 from profkit.comparison.align import align
-from profkit.comparison.comparable import differing_settings, obstacles
+from profkit.comparison.comparable import FORCEABLE, differing_settings, obstacles
 from profkit.comparison.fusions import find_fusions
 from profkit.comparison.model import Comparison, Finding, Gates, Input, Net, Reason, Samples, Status, Untraced, Work
 from profkit.comparison.rows import Row, layer_rows, outside_rows, unpaired_rows
@@ -31,7 +31,9 @@ def compare(
     """
     gates, thresholds = gates or Gates(), thresholds or Thresholds()
     timed = all(run.census.info.timed for side in (before, after) for run in side.runs)
-    against = obstacles(before, after)
+    against, forced = obstacles(before, after), []
+    if gates.force and all(reason.code in FORCEABLE for reason in against):
+        against, forced = [], [Reason("forced", f"Compared by --force, although: {r.message}") for r in against]
     if against:
         return Comparison(
             before=before,
@@ -44,7 +46,7 @@ def compare(
             steps=(_steps(before), _steps(after)),
             thresholds=thresholds,
         )
-    return _compared(before, after, gates, thresholds, timed)
+    return _compared(before, after, gates, thresholds, timed, forced)
 
 
 def _selected_layers(side: Input) -> int:
@@ -55,7 +57,9 @@ def _steps(side: Input) -> int:
     return sum(run.census.chosen.kind.steps for run in side.runs if run.census.kinds)
 
 
-def _compared(before: Input, after: Input, gates: Gates, thresholds: Thresholds, timed: bool) -> Comparison:
+def _compared(
+    before: Input, after: Input, gates: Gates, thresholds: Thresholds, timed: bool, notes: list[Reason]
+) -> Comparison:
     census_before, census_after = before.chosen, after.chosen
     steps = (census_before.kind.steps, census_after.kind.steps)
     display = kernel_names.display_names(
@@ -90,11 +94,12 @@ def _compared(before: Input, after: Input, gates: Gates, thresholds: Thresholds,
     why: Reason | None
     work, why = work_status.from_digests(before, after) or ("unknown", None)
     fusions = find_fusions(selected, count, steps, work == "preserved")
-    notes = [] if why is None else [why]
+    notes = [*notes, *([] if why is None else [why])]
     if work == "unknown" and gone:
         work, why = work_status.from_trace(gone, fusions)
         notes.append(why)
     untraced = _untraced(before, after)
+    total = _total(in_layers, count, (census_before, census_after), samples, thresholds, timed)
     comparison = Comparison(
         before=before,
         after=after,
@@ -109,7 +114,7 @@ def _compared(before: Input, after: Input, gates: Gates, thresholds: Thresholds,
         elsewhere=tuple(elsewhere),
         outside=tuple(findings[len(in_layers) + len(unpaired) :]),
         fusions=tuple(fusions),
-        net=_net(census_before, census_after, selected, untraced, timed),
+        net=_net(census_before, census_after, selected, untraced, timed, total),
         untraced=untraced,
         thresholds=thresholds,
     )
@@ -164,6 +169,26 @@ def _differences(
     scale = np.array([1.0 / selected_layers if r.selected else 1.0 for r in rows])[:, None]
     before = np.stack([r.step_ns_before for r in rows]) * scale
     after = np.stack([r.step_ns_after for r in rows]) * scale
+    if samples == "runs":
+        before, after = _run_means(before, censuses[0]), _run_means(after, censuses[1])
+    return differences(before, after, thresholds)
+
+
+def _total(
+    rows: Sequence[Row],
+    selected_layers: int,
+    censuses: tuple[KindCensus, KindCensus],
+    samples: Samples,
+    thresholds: Thresholds,
+    timed: bool,
+) -> Differences:
+    """The difference of a selected layer's whole time, tested alone."""
+    mine = [r for r in rows if r.selected]
+    if not mine or not timed:
+        nan, no = np.full(1, np.nan), np.zeros(1, dtype=np.bool_)
+        return Differences(nan, nan, nan, nan, no, no)
+    before = np.stack([r.step_ns_before for r in mine]).sum(axis=0)[None, :] / selected_layers
+    after = np.stack([r.step_ns_after for r in mine]).sum(axis=0)[None, :] / selected_layers
     if samples == "runs":
         before, after = _run_means(before, censuses[0]), _run_means(after, censuses[1])
     return differences(before, after, thresholds)
@@ -224,7 +249,12 @@ def _untraced_medians(side: Input) -> list[float]:
 
 
 def _net(
-    before: KindCensus, after: KindCensus, selected: Sequence[Finding], untraced: Untraced | None, timed: bool
+    before: KindCensus,
+    after: KindCensus,
+    selected: Sequence[Finding],
+    untraced: Untraced | None,
+    timed: bool,
+    total: Differences,
 ) -> Net:
     layers, steps = before.selected_layers, (before.kind.steps, after.kind.steps)
     ns = [sum(f.row.ns_before for f in selected), sum(f.row.ns_after for f in selected)]
@@ -241,6 +271,9 @@ def _net(
         launches_per_layer=launches[1] / (layers * steps[1]) - launches[0] / (layers * steps[0]),
         launches_per_step=whole_launches[1] / steps[1] - whole_launches[0] / steps[0],
         ns_per_layer=ns[1] / (layers * steps[1]) - ns[0] / (layers * steps[0]) if timed else float("nan"),
+        low=float(total.low[0]),
+        high=float(total.high[0]),
+        significant=bool(total.significant[0]),
         ns_per_step=change,
         share_of_step=change / whole if whole else float("nan"),
         share_basis=basis,

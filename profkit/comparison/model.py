@@ -64,13 +64,21 @@ class Input:
 
 @dataclass(frozen=True)
 class Gates:
-    """Conditions that a flag sets; None where it was not given.
+    """Conditions that a flag sets; None or False where it was not given.
 
     Args:
         expect_removed: launches that must be gone from every selected layer, neither more nor fewer.
+        expect_fused: launches must be gone, and another must stand in their place.
+        max_launches_per_layer: more than these, after, fail.
+        max_regression_percent: a selected layer's time may not grow by more, beyond noise.
+        force: compare although the runs are of different devices, workloads, shapes or profilers.
     """
 
     expect_removed: int | None = None
+    expect_fused: bool = False
+    max_launches_per_layer: float | None = None
+    max_regression_percent: float | None = None
+    force: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,11 +130,18 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Net:
-    """The whole effect. Times in nanoseconds, NaN where not timed; steps include what lies outside layers."""
+    """The whole effect. Times in nanoseconds, NaN where not timed; steps include what lies outside layers.
+
+    Args:
+        low, high: interval of `ns_per_layer`; significant: beyond noise, tested alone.
+    """
 
     launches_per_layer: float
     launches_per_step: float
     ns_per_layer: float
+    low: float
+    high: float
+    significant: bool
     ns_per_step: float
     share_of_step: float
     share_basis: str

@@ -33,6 +33,10 @@ class Thresholds:
     min_us: float = 0.1
     min_share: float = 0.03
 
+    def effect_ns(self, larger_ns: Floats) -> Floats:
+        """The smallest difference that counts for launches of such times (the larger of before and after)."""
+        return np.maximum(self.min_us * 1e3, self.min_share * larger_ns)
+
 
 @dataclass(frozen=True)
 class Differences:
@@ -70,8 +74,7 @@ def differences(before: Floats, after: Floats, thresholds: Thresholds) -> Differ
     p = np.asarray(2 * special.stdtr(freedom, -t), dtype=np.float64)
     half = special.stdtrit(freedom, 0.5 + thresholds.confidence / 2) * error
     significant = holm(p, thresholds.alpha)
-    larger = np.maximum(before.mean(axis=1), after.mean(axis=1))
-    effect = np.maximum(thresholds.min_us * 1e3, thresholds.min_share * larger)
+    effect = thresholds.effect_ns(np.maximum(before.mean(axis=1), after.mean(axis=1)))
     return Differences(delta, delta - half, delta + half, p, significant, significant & (np.abs(delta) >= effect))
 
 

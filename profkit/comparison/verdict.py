@@ -6,6 +6,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from profkit.comparison.model import Comparison, Finding, Gates, Reason, Verdict
 
 
@@ -27,6 +29,8 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
     same = comparison.before.identity is not None and comparison.before.identity == comparison.after.identity
     if same:
         reasons.append(Reason("same-input", "Both sides are the same recording."))
+    if comparison.samples == "runs":
+        reasons += _more_runs(comparison)
     if not comparison.timed:
         reasons.append(Reason("counts-only", "No times were measured: this compares launch counts only."))
     elif min(comparison.steps) < 2:
@@ -43,18 +47,13 @@ def _decide(comparison: Comparison, gates: Gates) -> tuple[Verdict, list[Reason]
     removed_per_layer = sum(f.row.launches_before for f in gone) / (layers * comparison.steps[0])
     net = comparison.net
     falls = net is not None and net.launches_per_layer < 0
-    reasons: list[Reason] = []
-    gate_holds = True
-    if gates.expect_removed is not None:
-        gate_holds = _in_every_layer(gone, layers) and removed_per_layer == gates.expect_removed
-        code = "expected-removal" if gate_holds else "unexpected-removal"
-        told = f"{removed_per_layer:g} launches per layer are gone, {gates.expect_removed} were expected."
-        reasons.append(Reason(code, told))
+    checked = _check_gates(comparison, gates, gone, removed_per_layer)
+    reasons = [reason for _, reason in checked]
     if comparison.work == "lost":
-        reasons.insert(0, Reason("work-lost", "The outputs are not the same: work was lost or changed."))
-        return "refuted", reasons
-    if not gate_holds:
-        return "refuted", reasons
+        return "refuted", [Reason("work-lost", "The outputs are not the same: work was lost or changed."), *reasons]
+    failed = [reason for holds, reason in checked if not holds]
+    if failed:
+        return "refuted", failed + [r for r in reasons if r not in failed]
     if gone and falls:
         reasons.insert(0, Reason("launches-removed", _removed_sentence(comparison, gone, removed_per_layer)))
         if comparison.work in ("preserved", "consistent"):
@@ -62,17 +61,56 @@ def _decide(comparison: Comparison, gates: Gates) -> tuple[Verdict, list[Reason]
         if gates.expect_removed is not None:
             reasons.append(Reason("launches-alone", "Judged on launches alone: whether the work is done is not known."))
             return "confirmed", reasons + _others_changed(comparison)
-        reasons.insert(
-            0, Reason("cannot-tell-work", "Launches are gone; whether their work is still done is not known.")
-        )
-        return "inconclusive", reasons
-    different = [
-        f for f in (*comparison.findings, *comparison.elsewhere, *comparison.outside) if f.status != "unchanged"
-    ]
+        message = "Launches are gone, and whether their work is still done is not known."
+        return "inconclusive", [Reason("cannot-tell-work", message), *reasons]
+    everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
+    different = [f for f in everything if f.status != "unchanged"]
     if not different:
-        reasons.append(Reason("no-difference", "The same launches, and no time differs beyond noise."))
-        return "neutral", reasons
-    return "changed", [*reasons, *_differences(comparison, different)]
+        return "neutral", [Reason("no-difference", _no_difference(comparison)), *reasons]
+    return "changed", [*_differences(comparison, different), *reasons]
+
+
+def _no_difference(comparison: Comparison) -> str:
+    if not comparison.timed:
+        return "The same launches."
+    return "The same launches, and no time differs beyond noise."
+
+
+def _check_gates(
+    comparison: Comparison, gates: Gates, gone: Sequence[Finding], removed_per_layer: float
+) -> list[tuple[bool, Reason]]:
+    """Each condition that a flag set: whether it holds, and what was found."""
+    checked: list[tuple[bool, Reason]] = []
+    net, layers = comparison.net, comparison.selected_layers
+    if gates.expect_removed is not None:
+        holds = _in_every_layer(gone, layers[0]) and removed_per_layer == gates.expect_removed
+        told = f"{removed_per_layer:g} launches per layer are gone, {gates.expect_removed} were expected."
+        checked.append((holds, Reason("expected-removal" if holds else "unexpected-removal", told)))
+    if gates.expect_fused:
+        holds = bool(gone) and len(comparison.fusions) > 0
+        told = "A fusion was expected, and one was found." if holds else "A fusion was expected, and none was found."
+        checked.append((holds, Reason("expected-fusion" if holds else "no-fusion", told)))
+    if gates.max_launches_per_layer is not None:
+        after = sum(f.row.launches_after for f in comparison.findings) / (layers[1] * comparison.steps[1])
+        holds = after <= gates.max_launches_per_layer
+        told = f"{after:g} launches per layer, at most {gates.max_launches_per_layer:g} were allowed."
+        checked.append((holds, Reason("launches-within-limit" if holds else "too-many-launches", told)))
+    if gates.max_regression_percent is not None and net is not None:
+        checked.append(_regression(comparison, gates.max_regression_percent))
+    return checked
+
+
+def _regression(comparison: Comparison, percent: float) -> tuple[bool, Reason]:
+    net = comparison.net
+    before = sum(f.row.ns_before for f in comparison.findings) / (comparison.selected_layers[0] * comparison.steps[0])
+    if net is None or not comparison.timed or before == 0 or math.isnan(net.low):
+        message = "Whether a layer became slower cannot be told: there are no times, or no repetitions of them."
+        return False, Reason("regression-unknown", message)
+    share = net.ns_per_layer / before * 100
+    holds = not (net.significant and share > percent)
+    noise = "beyond noise" if net.significant else "within noise"
+    told = f"A layer's time changed by {share:+.2f} %, {noise}; at most {percent:+g} % were allowed."
+    return holds, Reason("no-regression" if holds else "regression", told)
 
 
 def _in_every_layer(gone: Sequence[Finding], layers: int) -> bool:
@@ -118,6 +156,24 @@ def _differences(comparison: Comparison, different: Sequence[Finding]) -> list[R
         listed = ", ".join(f"{f.row.name} ({f.status}{', ' + _time(f) if _time(f) else ''})" for f in rest[:3])
         reasons.append(Reason("launches-changed", f"{len(rest)} launches differ: {listed}."))
     return reasons
+
+
+def _more_runs(comparison: Comparison) -> list[Reason]:
+    """How many more runs would decide a difference that is large enough to count and not significant."""
+    runs = min(len(comparison.before.runs), len(comparison.after.runs))
+    needed = 0
+    for f in comparison.findings:
+        times = [f.row.ns_before / comparison.steps[0], f.row.ns_after / comparison.steps[1]]
+        effect = float(comparison.thresholds.effect_ns(np.array(times) / comparison.selected_layers[0]).max())
+        if f.status == "unchanged" and abs(f.delta) >= effect and f.high > f.low:
+            # The half-width shrinks with the root of the number of runs; half the difference leaves room for Holm.
+            needed = max(needed, math.ceil(runs * ((f.high - f.low) / abs(f.delta)) ** 2))
+    if needed <= runs:
+        return []
+    message = (
+        f"{runs} runs a side leave a difference open that would count; about {needed - runs} more would decide it."
+    )
+    return [Reason("more-runs", message)]
 
 
 def _time(finding: Finding) -> str:

@@ -36,8 +36,21 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     Raises:
         ProfkitError: no such file, an unknown format, a format that cannot carry layers, or a damaged file.
     """
+    from profkit.readers import (
+        dispatch,
+        kineto,
+        nsys,
+        nsys_parquet,
+        nsys_report,
+        rocpd,
+        rocprof_csv,
+        rocprof_json,
+        unsupported,
+    )
+
+    if path.is_dir() and nsys_parquet.is_export(path):
+        return nsys_parquet.read(path, detail=detail)
     head = _head(path)
-    from profkit.readers import dispatch, kineto, nsys, rocpd, rocprof_csv, rocprof_json, unsupported
 
     if head.startswith(_SQLITE):
         from profkit.readers.sqlite_columns import Database
@@ -46,7 +59,7 @@ def read(path: Path, *, detail: bool = False) -> Trace:
             is_nsys = nsys.is_nsys(database.tables)
         if is_nsys:
             return nsys.read(path, detail=detail)
-    readers: tuple[Reader, ...] = (dispatch, rocpd, rocprof_json, kineto, rocprof_csv)
+    readers: tuple[Reader, ...] = (nsys_report, nsys_parquet, dispatch, rocpd, rocprof_json, kineto, rocprof_csv)
     for reader in readers:
         if reader.sniff(head, path):
             return reader.read(path, detail=detail)

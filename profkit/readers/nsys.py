@@ -17,10 +17,26 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import ProfkitError
+from profkit.readers import nsys_provenance
 from profkit.readers.columns import broken_rows
 from profkit.readers.hook_text import module_path
 from profkit.readers.launch_calls import call_name, launch_api
-from profkit.readers.nsys_tables import Arrays, Column, OneOf, SqliteTables, Tables, Text
+from profkit.readers.nsys_tables import (
+    COPIES,
+    GRAPHS,
+    KERNELS,
+    META_TABLES,
+    NODE_TABLES,
+    NVTX,
+    RUNTIME,
+    SETS,
+    Arrays,
+    Column,
+    OneOf,
+    SqliteTables,
+    Tables,
+    Text,
+)
 from profkit.readers.sqlite_columns import Database
 from profkit.trace import (
     LAUNCHES,
@@ -38,11 +54,21 @@ from profkit.trace import (
     table,
 )
 
-KERNELS, COPIES, SETS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
-RUNTIME, GRAPHS, NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "NVTX_EVENTS"
-#: Where node-creation events live: the first name until 2023.4 and the second since, told apart by their columns.
-NODE_TABLES = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
-META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+#: Table names come along for the modules that edit exports.
+__all__ = [
+    "COPIES",
+    "GRAPHS",
+    "KERNELS",
+    "META_TABLES",
+    "NODE_TABLES",
+    "NVTX",
+    "RUNTIME",
+    "SETS",
+    "is_nsys",
+    "op_batches",
+    "read",
+    "read_tables",
+]
 
 #: globalPid and globalTid hold vm id, pid and tid; the low 24 bits are the thread.
 THREAD_BITS = 0xFFFFFF
@@ -64,8 +90,6 @@ _DETAIL = {
     "registers": ("registersPerThread",),
     "shared_memory": ("staticSharedMemory", "dynamicSharedMemory"),
 }
-#: DIAGNOSTIC_EVENT.severity from which the user should hear of it: 1 is information, 2 a warning, 3 an error.
-_WARNING = 2
 #: `end` of a range that was never closed.
 _OPEN = int(np.iinfo(np.int64).min)
 
@@ -120,7 +144,7 @@ def op_batches(path: Path) -> Iterator[pd.DataFrame]:
 class _Reader:
     def __init__(self, tables: Tables) -> None:
         self.db = tables
-        self.version = self._version()
+        self.version = nsys_provenance.version(tables)
         self.diagnostics: list[Diagnostic] = []
         self._pids: dict[int, int] = {}
 
@@ -135,15 +159,15 @@ class _Reader:
         if len(set_aside):
             message = f"{len(set_aside)} of {len(ops) + len(set_aside)} ops have no valid times and are set aside."
             self.diagnostics.append(Diagnostic("set-aside", message))
-        self.diagnostics += self._profiler_warnings()
+        self.diagnostics += nsys_provenance.profiler_warnings(self.db)
         info = Info(
             source=str(self.db.path),
             format=self.db.format,
             vendor="nvidia",
             profiler=f"Nsight Systems {self.version}",
-            devices=self._devices(ops),
+            devices=nsys_provenance.devices(self.db, ops),
             processes=tuple(Process(pid=(p >> 24) & THREAD_BITS) for p in self._pids),
-            graph_trace=self._graph_trace(ops, nodes),
+            graph_trace=nsys_provenance.graph_trace(self.db, ops, nodes),
             diagnostics=tuple(self.diagnostics),
         )
         return Trace(ops, launches, ranges, nodes, info, set_aside)
@@ -324,45 +348,6 @@ class _Reader:
         pairs, inverse = np.unique(np.stack([process.astype(np.int64), ids], axis=1), axis=0, return_inverse=True)
         labels = [names.get((int(p), int(d)), "" if d == 0 else f"domain {d}") for p, d in pairs]
         return categorical(inverse.reshape(-1), labels)
-
-    # -- provenance ---------------------------------------------------------------------------------------------------
-
-    def _version(self) -> str:
-        name = next((t for t in META_TABLES if {"name", "value"} <= self.db.columns(t)), None)
-        rows = self.db.rows(name, ["value"], Text("name", begins="EXPORT_PRODUCT_VERSION")) if name else []
-        return str(rows[0][0]) if rows else "of unknown version"
-
-    def _devices(self, ops: pd.DataFrame) -> dict[int, str]:
-        """The devices that ops ran on; a host may have others."""
-        if not {"id", "name"} <= self.db.columns("TARGET_INFO_GPU"):
-            return {}
-        index = ["cuDevice"] if "cuDevice" in self.db.columns("TARGET_INFO_GPU") else []
-        rows = self.db.rows("TARGET_INFO_GPU", ["name", *index, "id"])
-        named = {next((int(i) for i in ids if i is not None), NONE): str(name) for name, *ids in rows if name}
-        used = set(pd.unique(ops["device"]).tolist())
-        return {i: name for i, name in named.items() if i in used}
-
-    def _graph_trace(self, ops: pd.DataFrame, nodes: pd.DataFrame) -> str:
-        if len(nodes) or bool((ops["node"] != NONE).any()):
-            return "node"
-        if "start" in self.db.columns(GRAPHS) and len(
-            self.db.integers(GRAPHS, {"start": Column(("start",), 0)})["start"]
-        ):
-            return "graph"
-        if {"name", "value"} <= self.db.columns("META_DATA_CAPTURE"):
-            modes = self.db.rows("META_DATA_CAPTURE", ["value"], Text("name", ends="CUDA_GRAPH_TRACE_OPTIONS:MODE"))
-            # A mode alone does not say that a graph ran.
-            if {mode for (mode,) in modes} == {"Node"}:
-                return "node"
-        return "unknown"
-
-    def _profiler_warnings(self) -> list[Diagnostic]:
-        if not {"severity", "text"} <= self.db.columns("DIAGNOSTIC_EVENT"):
-            return []
-        rows = self.db.rows("DIAGNOSTIC_EVENT", ["severity", "text"])
-        # A message with a path or an assignment in it may name the recorded machine.
-        texts = dict.fromkeys(" ".join(str(t).split()) for severity, t in rows if (severity or 0) >= _WARNING)
-        return [Diagnostic("profiler-warning", t) for t in texts if "/" not in t and "=" not in t and "\\" not in t]
 
     # -- helpers ------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,12 @@ import numpy.typing as npt
 from profkit.readers.columns import Texts
 from profkit.readers.sqlite_columns import Database, quoted
 
+KERNELS, COPIES, SETS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+RUNTIME, GRAPHS, NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "NVTX_EVENTS"
+#: Where node-creation events live: the first name until 2023.4 and the second since, told apart by their columns.
+NODE_TABLES = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
+META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+
 #: SQLite takes some 32 000 parameters; a statement of this many is short enough to quote in an error.
 _CHUNK = 500
 

@@ -145,7 +145,8 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
     text = f"Net: {launches} launches a layer, {count(Fraction(per_step).limit_denominator(1000), sign=True)} a step"
     if comparison.timed:
         outside = table.step_change - table.layers * table.total.us_change
-        text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer × {table.layers} layers"
+        interval = "" if math.isnan(net.low) else f" (95 % CI {_us(net.low)} to {_us(net.high)})"
+        text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer{interval} × {table.layers} layers"
         if outside:
             text += f" {'+' if outside > 0 else '−'} {hundredths(abs(outside))} µs outside layers"
         text += f" = {hundredths(table.step_change, sign=True)} µs of kernel time a step"

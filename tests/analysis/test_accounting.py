@@ -129,7 +129,6 @@ def test_the_table_of_a_census_is_per_step(bench: Bench) -> None:
     ]
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B20 IndexError where a trace has no kinds of step")
 def test_a_trace_without_steps_has_an_error_for_its_table(bench: Bench) -> None:
     with pytest.raises(ProfkitError):
         bench.count(Rows(launches=[Launch("cudaLaunchKernel_v7000", 1, 1)])).to_pandas()

@@ -55,7 +55,6 @@ def test_conflicting_origins_place_nothing_and_are_reported(bench: Bench) -> Non
     assert "conflicting-origins" in [d.code for d in census.diagnostics]
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B18 a node with conflicting origins is also reported as not recorded")
 def test_conflicting_origins_are_reported_once(bench: Bench) -> None:
     rows = one_op([Node(A, 15), Node(A + 1, 35), Node(B, 50, A), Node(B, 50, A + 1)])
     lineage_codes = [d.code for d in bench.count(rows).diagnostics if "origin" in d.code]

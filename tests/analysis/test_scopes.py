@@ -97,7 +97,6 @@ def test_an_unclosed_outer_range_keeps_later_ranges_nested(bench: Bench) -> None
     assert scope(bench, eager(ranges)) == "serve/layers.1"
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B7 overlapping ranges of two domains hide every range behind them")
 def test_overlapping_ranges_of_two_domains_do_not_hide_layers(bench: Bench) -> None:
     # GIVEN push/pop stacks are a domain's own, so ranges of two domains may overlap without nesting
     rows = step_recording(["gemm pack"] * 2).rows
@@ -105,7 +104,6 @@ def test_overlapping_ranges_of_two_domains_do_not_hide_layers(bench: Bench) -> N
     assert launches_by_layer(bench.count(rows)) == {0: 2, 1: 2}
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B7 depth by counting is wrong where ranges of two domains overlap")
 def test_a_range_still_open_behind_an_overlapping_one_counts(bench: Bench) -> None:
     # GIVEN domain 1's range ends inside domain 2's; the launch comes when only domain 2's is open
     ranges = [Range("warm", 0, 20, domain=1), Range("layers.2", 10, 90, domain=2), Range("x", 30, 40, domain=2)]
@@ -147,7 +145,6 @@ def test_encoder_and_decoder_layers_stay_two(bench: Bench) -> None:
     assert bench.count(recording.rows).chosen.layers["scope"].tolist() == ["decoder.layers.0", "encoder.layers.0"]
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B1 nested module ranges of one layer count as several layers")
 def test_nested_module_ranges_of_one_layer_are_one_layer(bench: Bench) -> None:
     # GIVEN the ranges that module hooks push: model.layers.0 > model.layers.0.self_attn > model.layers.0.self_attn.o
     recording = Recording()
@@ -178,7 +175,6 @@ def two_parts() -> Rows:
 
 
 @pytest.mark.parametrize(("pattern", "expected"), [("mla", ["qkv"] * 2), ("mlp", ["up", "down"] * 2)])
-@pytest.mark.xfail(strict=True, reason="BUG: B2 sibling ranges of one layer are known by the first one's text only")
 def test_sibling_ranges_of_one_layer_can_be_selected(bench: Bench, pattern: str, expected: list[str]) -> None:
     census = bench.count(two_parts(), layers=pattern)
     assert census.chosen.selected_slots["name"].tolist() == expected

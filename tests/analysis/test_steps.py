@@ -74,26 +74,22 @@ def test_repeated_outer_ranges_hold_piecewise_graphs_and_eager_work(bench: Bench
     assert census.ledger.in_layers == census.ledger.ops == 18
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B1 one layer under two outer ranges counts as two layers")
 def test_graph_pieces_and_eager_work_of_one_layer_are_one_layer(bench: Bench) -> None:
     assert launches_by_layer(bench.count(piecewise())) == {0: 3, 1: 3}
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B5 a replay outside the step ranges turns every piece into a step")
 def test_a_warm_up_outside_the_step_ranges_is_the_warm_up_row(bench: Bench) -> None:
     census = bench.count(piecewise(warm_up=True))
     assert kinds(census) == [(3, 6)]
     assert census.ledger.warm_up == 6
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B5 step ranges are searched in one process only")
 def test_step_ranges_of_two_processes_are_steps_in_both_eager(bench: Bench) -> None:
     census = bench.count(eager_steps(100) + eager_steps(200))
     assert sum(steps for steps, _ in kinds(census)) == 6
     assert census.ledger.in_layers == 24
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B5 step ranges are searched in one process only")
 def test_step_ranges_of_two_processes_are_steps_in_both_piecewise(bench: Bench) -> None:
     census = bench.count(piecewise(100) + piecewise(200))
     assert sum(steps for steps, _ in kinds(census)) == 6
@@ -165,7 +161,6 @@ def test_a_pattern_for_steps_that_matches_nothing_names_the_ranges(bench: Bench)
         bench.count(step_recording(["a"] * 2).rows, steps="zzz")
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B9 ops after a nested match belong to no step")
 def test_the_outermost_match_is_the_step(bench: Bench) -> None:
     # GIVEN "step N" with a range "substep N" in its middle, and a pattern that matches both
     recording = Recording()
@@ -178,7 +173,6 @@ def test_the_outermost_match_is_the_step(bench: Bench) -> None:
     assert kinds(census) == [(3, 3)]
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B3 a graph launched twice in a step reads as a doubled node")
 def test_one_graph_launched_several_times_in_a_step(bench: Bench) -> None:
     # GIVEN speculative decoding: the draft model's graph 3 times, then the target's, in one step
     recording = Recording()
@@ -195,7 +189,6 @@ def test_one_graph_launched_several_times_in_a_step(bench: Bench) -> None:
     assert census.chosen.layers["launches"].tolist() == [4 * 6, 4 * 2]
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B10 steps that alternate between graphs of one sequence read as partial")
 def test_steps_that_alternate_between_equal_graphs_are_whole(bench: Bench) -> None:
     # GIVEN double-buffered piecewise graphs: even steps replay one set, odd steps another with the same launches
     recording = Recording()

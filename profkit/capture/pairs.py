@@ -1,0 +1,221 @@
+"""`profkit capture WORKLOAD --against … --pairs N`: every repetition in fresh processes, arms interleaved, resumable."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profkit import run_dir
+from profkit.capture import pairs_plan, process, progress, set_aside
+from profkit.capture.floor import Floor
+from profkit.capture.pairs_plan import PLAN_FILE, Arm, Repetition
+from profkit.capture.plan import Options, resolve_variant
+from profkit.capture.workload_run import Session, plan, record_into
+from profkit.errors import ProfkitError
+
+
+@dataclass(frozen=True)
+class PairsOptions:
+    """What a repeated capture adds to `Options`, whose variant is the first arm's.
+
+    Args:
+        against: the second arm's variant; None repeats one arm.
+        pairs: repetitions of each arm.
+        keep_report: keep nsys's own report beside each export.
+        with_floor: measure the dispatch floor, once a sitting.
+        stop_after_s: begin no repetition that would end later than this after the start; None for no limit.
+    """
+
+    against: str | None
+    pairs: int
+    keep_report: bool = False
+    with_floor: bool = True
+    stop_after_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A repeated capture as it stands: complete, or stopped by its time limit.
+
+    Args:
+        path: its directory.
+        arms: its arms, first the one named by ``--variant``.
+        records: each repetition that is there, in the order of recording, with its run.json.
+        total: repetitions planned.
+        durations_s: of the repetitions recorded now.
+        why: why its profiler was used.
+    """
+
+    path: Path
+    arms: Sequence[Arm]
+    records: Sequence[tuple[Repetition, Mapping[str, Any]]]
+    total: int
+    durations_s: Sequence[float]
+    why: str
+
+
+def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool) -> Finished:
+    """Record what is missing of a repeated capture at `output`; once nothing is, mark what stalled.
+
+    Args:
+        force: start over where `output` holds a repeated capture already.
+
+    Raises:
+        ProfkitError: bad options, a capture begun with other options, a repetition that fails (those before it stay).
+    """
+    _check(wanted)
+    begun = _begun(output)
+    with process.terminable():
+        variant, against = _variants(options, wanted.against)
+        planned, found = plan(dataclasses.replace(options, variant=variant))
+        arms = pairs_plan.make_arms(variant, against)
+        described = pairs_plan.describe(planned, arms, wanted.pairs, keep_report=wanted.keep_report)
+        session = Session(planned, found, Floor(planned.profiler, found, wanted.with_floor), wanted.keep_report)
+        order = pairs_plan.interleaved(arms, wanted.pairs)
+        with _locked(output):
+            if begun and force:
+                _start_over(output)
+            elif begun:
+                pairs_plan.check_same(output, pairs_plan.read(output), described)
+            pairs_plan.write(output, described)
+            _remove_partial(output)
+            durations_s = _record_missing(session, order, output, wanted.stop_after_s)
+            if all(run_dir.is_run(repetition.directory(output)) for repetition in order):
+                _mark_stalled(arms, order, output)
+            return Finished(output, arms, _records(order, output), len(order), durations_s, planned.why)
+
+
+def _check(wanted: PairsOptions) -> None:
+    if wanted.pairs < 1:
+        raise ProfkitError(f"--pairs {wanted.pairs}: at least one pair must be recorded.")
+    if wanted.stop_after_s is not None and wanted.stop_after_s <= 0:
+        raise ProfkitError(f"--stop-after {wanted.stop_after_s:g}: give a number of seconds above 0.")
+
+
+def _begun(output: Path) -> bool:
+    """Whether `output` holds a repeated capture.
+
+    Raises:
+        ProfkitError: it holds something else.
+    """
+    if (output / PLAN_FILE).is_file():
+        return True
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise ProfkitError(f"{output} exists and holds no repeated capture (no {PLAN_FILE}). Choose another -o.")
+    return False
+
+
+def _variants(options: Options, against: str | None) -> tuple[str, str | None]:
+    """The variants of both arms; checked here for a shipped workload, by the worker for a user's file."""
+    if ":" in options.workload:
+        if options.variant is None:
+            raise ProfkitError("Give --variant: the arms of a repeated capture are named after their variants.")
+        return options.variant, against
+    from profkit import kernels
+
+    workload = kernels.load(options.workload)
+    return resolve_variant(workload, options.variant), None if against is None else resolve_variant(workload, against)
+
+
+@contextmanager
+def _locked(output: Path) -> Iterator[None]:
+    """`output`, made if it is not there, and held by this process alone.
+
+    Raises:
+        ProfkitError: it cannot be made, or another capture is recording into it.
+    """
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        handle = os.open(output, os.O_RDONLY)
+    except OSError as error:
+        raise ProfkitError(f"Cannot write to {output}: {error.strerror}.") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ProfkitError(f"Another profkit is recording into {output}. Wait for it, or end it.") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _start_over(output: Path) -> None:
+    """Remove what a repeated capture has left in `output`: its plan and its arms, and nothing else."""
+    for arm in pairs_plan.read(output)["arms"]:
+        (name,) = {arm.name for arm in pairs_plan.make_arms(str(arm["name"]), None)}
+        if (output / name).exists():
+            shutil.rmtree(output / name)
+    (output / PLAN_FILE).unlink()
+
+
+def _remove_partial(output: Path) -> None:
+    """Remove what a killed capture left under temporary names; nobody else can be writing here now."""
+    for partial in output.glob("*/*/.0.*.part"):
+        shutil.rmtree(partial)
+
+
+def _record_missing(
+    session: Session, order: Sequence[Repetition], output: Path, stop_after_s: float | None
+) -> list[float]:
+    """Record each repetition of `order` that is not there; returns how long each took, in seconds."""
+    missing = [repetition for repetition in order if not run_dir.is_run(repetition.directory(output))]
+    durations_s: list[float] = []
+    begun = time.monotonic()
+    if not missing:
+        return durations_s
+    with progress.shown(len(order) - len(missing), len(order)) as display:
+        for repetition in missing:
+            started = time.monotonic()
+            if durations_s and stop_after_s is not None and started - begun + max(durations_s) > stop_after_s:
+                break
+            display.begins(f"{repetition.arm.name}, pair {repetition.pair}")
+            try:
+                _record(session, repetition, output)
+            except ProfkitError as error:
+                raise ProfkitError(
+                    f"{error} This was {repetition.arm.name}, pair {repetition.pair}; {display.done} of {len(order)} "
+                    f"repetitions are kept in {output}, and the same command resumes.",
+                    error.exit_code,
+                ) from error
+            durations_s.append(time.monotonic() - started)
+            display.ended(durations_s[-1])
+    return durations_s
+
+
+def _record(session: Session, repetition: Repetition, output: Path) -> None:
+    directory = repetition.directory(output)
+    crash_log = directory.with_name(f"{directory.name}.log")
+    crash_log.unlink(missing_ok=True)
+    own = dataclasses.replace(session, plan=dataclasses.replace(session.plan, variant=repetition.arm.variant))
+    with run_dir.new(directory) as temporary:
+        record_into(own, temporary, crash_log=crash_log, repetition=repetition.to_dict())
+
+
+def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition, Mapping[str, Any]]]:
+    directories = [(repetition, repetition.directory(output)) for repetition in order]
+    return [(repetition, run_dir.load(path).record) for repetition, path in directories if run_dir.is_run(path)]
+
+
+def _mark_stalled(arms: Sequence[Arm], order: Sequence[Repetition], output: Path) -> None:
+    """Write the `set_aside` field of every repetition, decided from all of its arm."""
+    for arm in arms:
+        runs = [run_dir.load(repetition.directory(output)) for repetition in order if repetition.arm == arm]
+        for run, verdict in zip(runs, set_aside.judge([run.record for run in runs]), strict=True):
+            if run.record.get("set_aside") != verdict:
+                _rewrite(run, {**run.record, "set_aside": verdict})
+
+
+def _rewrite(run: run_dir.Run, content: Mapping[str, Any]) -> None:
+    """Replace a run's run.json; a reader sees the old one or the new one."""
+    with tempfile.TemporaryDirectory(prefix="work.", dir=run.path) as name:
+        run_dir.write_record(Path(name), content)
+        (Path(name) / run_dir.RUN_FILE).replace(run.path / run_dir.RUN_FILE)

@@ -1,0 +1,143 @@
+"""What a repeated capture will record, in which order, and the file that says so: capture.json beside the arms."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profkit.capture.plan import Plan
+from profkit.errors import ProfkitError
+
+SCHEMA = "profkit.capture/1"
+PLAN_FILE = "capture.json"
+#: Pairs where `--against` is given and `--pairs` is not: a sign test on seven can reach p = 0.016, and still 0.031
+#: where one pair is set aside.
+DEFAULT_PAIRS = 7
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of the comparison.
+
+    Args:
+        name: its directory: the variant, with ``-2`` where both arms are of one variant.
+        variant: the workload's.
+    """
+
+    name: str
+    variant: str
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """One capture of one arm.
+
+    Args:
+        sequence: its place in the order of recording, from 0.
+        pair: from 0.
+    """
+
+    sequence: int
+    pair: int
+    arm: Arm
+
+    def directory(self, output: Path) -> Path:
+        """Its run directory in a repeated capture at `output`; rank 0 is the only rank."""
+        return output / self.arm.name / str(self.pair) / "0"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `repetition` field of run.json."""
+        return {"arm": self.arm.name, "pair": self.pair, "sequence": self.sequence}
+
+
+def make_arms(variant: str, against: str | None) -> tuple[Arm, ...]:
+    """The arms of a repeated capture: one, or two that may be of one variant (an A/A control).
+
+    Raises:
+        ProfkitError: a variant that cannot name a directory.
+    """
+    for name in (variant, against or variant):
+        if Path(name).name != name or name.startswith("."):
+            raise ProfkitError(f"The variant {name!r} cannot name an arm's directory. Rename it in the workload.")
+    if against is None:
+        return (Arm(variant, variant),)
+    return Arm(variant, variant), Arm(against if against != variant else f"{against}-2", against)
+
+
+def interleaved(arms: Sequence[Arm], pairs: int) -> list[Repetition]:
+    """Every repetition in the order of recording: A B, B A, A B, … so that drift meets both arms alike."""
+    ordered = [(pair, arm) for pair in range(pairs) for arm in (arms if pair % 2 == 0 else arms[::-1])]
+    return [Repetition(sequence, pair, arm) for sequence, (pair, arm) in enumerate(ordered)]
+
+
+def describe(plan: Plan, arms: Sequence[Arm], pairs: int, *, keep_report: bool) -> dict[str, Any]:
+    """The `plan` field of capture.json: all that a resumed capture must have in common with the one before.
+
+    A workload file is named without its directory; its content is digested, so that a change between sittings is seen.
+    """
+    digest = None
+    if plan.source == "file":
+        digest = hashlib.sha256(Path(plan.spec.rpartition(":")[0]).read_bytes()).hexdigest()
+    return {
+        "workload": plan.name,
+        "workload_sha256": digest,
+        "arms": [{"name": arm.name, "variant": arm.variant} for arm in arms],
+        "pairs": pairs,
+        "shapes": dict(sorted(text.split("=", 1) for text in plan.shapes)),
+        "profiler": plan.profiler,
+        "replays": plan.replays,
+        "warmup": plan.warmup,
+        "seed": plan.seed,
+        "run_bodies": plan.run_bodies,
+        "keep_report": keep_report,
+    }
+
+
+def write(output: Path, described: Mapping[str, Any]) -> None:
+    """Write capture.json into the directory `output`, whole or not at all."""
+    partial = output / f".{PLAN_FILE}.part"
+    text = json.dumps({"schema": SCHEMA, "plan": described}, indent=1, ensure_ascii=False)
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(output / PLAN_FILE)
+
+
+def read(output: Path) -> dict[str, Any]:
+    """The plan in the directory `output`.
+
+    Raises:
+        ProfkitError: it is not what `write` writes.
+    """
+    file = output / PLAN_FILE
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ProfkitError(f"{file} is not valid JSON ({error}). Choose another -o.") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA or not isinstance(content.get("plan"), dict):
+        raise ProfkitError(f"{file} is not of schema {SCHEMA!r}. Choose another -o.")
+    plan: dict[str, Any] = content["plan"]
+    return plan
+
+
+def check_same(output: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to resume a capture that was begun otherwise.
+
+    Raises:
+        ProfkitError: the plans differ; names every difference.
+    """
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if names:
+        differences = "; ".join(f"{name} was {_shown(before.get(name))}, now {_shown(now.get(name))}" for name in names)
+        raise ProfkitError(
+            f"{output} holds a repeated capture with other options: {differences}. Give the same ones to resume it, "
+            "choose another -o, or add --force to start over."
+        )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return " and ".join(str(arm["name"]) for arm in value)
+    return json.dumps(value, ensure_ascii=False)

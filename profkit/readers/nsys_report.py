@@ -1,0 +1,154 @@
+"""Reports of Nsight Systems (.nsys-rep) → Trace, by way of the SQLite export that an installed nsys makes of them.
+
+The format of a report is nsys's own. The export stays beside the report and is read again as long as it is newer.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from profkit import nsight_systems
+from profkit.errors import ProfkitError
+from profkit.readers import nsys
+from profkit.readers.sqlite_columns import Database
+from profkit.trace import Diagnostic, Trace
+
+#: What a report begins with; 2023.4 writes its version behind it, as 2023@4@4@54-….
+_MAGIC = b"NVIDIA Tegra Profiler Report"
+_HEADER = re.compile(rb"NVIDIA Tegra Profiler Report (\d{4}(?:@\d+)+)")
+_SQLITE_MAGIC = b"SQLite format 3\x00"
+#: What nsys says of a report that is newer than itself.
+_TOO_NEW = re.compile(r"created in Nsight Systems version \((\d{4}(?:\.\d+)+)")
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Whether the file that begins with `head` is a report."""
+    return head.startswith(_MAGIC)
+
+
+def read(path: Path, *, detail: bool = False) -> Trace:
+    """Read the report at `path`; see `profkit.readers.nsys.read`.
+
+    Its export `path` with the suffix ``.sqlite`` is used where it is not older than the report, and made where it is
+    missing or older; in a temporary directory where it cannot be written beside the report. `Info.diagnostics` says
+    which.
+
+    Raises:
+        ProfkitError: no nsys that can open the report, an export that fails, or an unusable export.
+    """
+    with _exported(path) as (export, note):
+        trace = nsys.read(export, detail=detail)
+    diagnostics = (*trace.info.diagnostics, note)
+    return replace(trace, info=replace(trace.info, source=str(path), format="nsys report", diagnostics=diagnostics))
+
+
+@contextmanager
+def _exported(report: Path) -> Iterator[tuple[Path, Diagnostic]]:
+    beside = report.with_name(report.stem + ".sqlite")
+    if _is_current(beside, report):
+        yield beside, Diagnostic("export-reused", f"{beside.name} beside the report is newer than it and was read.")
+        return
+    found = _nsys_for(report)
+    with tempfile.TemporaryDirectory(prefix="profkit.") as elsewhere:
+        made = _export_beside(found, report, beside) if _is_replaceable(beside) else None
+        if made is not None:
+            yield made, Diagnostic("exported", f"nsys {found.version} exported the report to {made.name} beside it.")
+            return
+        made = Path(elsewhere) / beside.name
+        _export(found, report, made)
+        yield (
+            made,
+            Diagnostic(
+                "export-not-kept",
+                f"No {beside.name} can be written beside the report, so nsys {found.version} exported it to a "
+                "temporary file; opening it again will export it again.",
+            ),
+        )
+
+
+def _is_current(export: Path, report: Path) -> bool:
+    return _is_export(export) and export.stat().st_mtime_ns >= report.stat().st_mtime_ns
+
+
+def _is_replaceable(export: Path) -> bool:
+    """Whether the name is free, or taken by an older export; any other file there is not ours to replace."""
+    return not export.exists() or _is_export(export)
+
+
+def _is_export(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        if file.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
+            return False
+    with Database(path) as database:
+        return nsys.is_nsys(database.tables)
+
+
+def _nsys_for(report: Path) -> nsight_systems.Nsys:
+    """An installed nsys that is not older than the one that wrote `report`.
+
+    Raises:
+        ProfkitError: there is none; says which version is needed and how to export elsewhere.
+    """
+    version = report_version(report)
+    needed = nsight_systems.release(version) if version else nsight_systems.MINIMUM
+    try:
+        return nsight_systems.find(at_least=needed)
+    except ProfkitError as error:
+        written_by = f"a report of nsys {version}" if version else "a report of Nsight Systems"
+        raise ProfkitError(
+            f"{report} is {written_by}, which only nsys itself can open. {error} Or export it where nsys is: "
+            f"{_shown_command(report)}, and open the .sqlite."
+        ) from None
+
+
+def report_version(report: Path) -> str | None:
+    """The version that wrote `report`, e.g. ``2025.3.1.90``; None where the report does not say."""
+    with report.open("rb") as file:
+        found = _HEADER.match(file.read(80))
+    return found[1].decode().replace("@", ".") if found else None
+
+
+def _export_beside(found: nsight_systems.Nsys, report: Path, target: Path) -> Path | None:
+    """Export to `target`, whole or not at all; None where its directory cannot be written."""
+    try:
+        directory = tempfile.TemporaryDirectory(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    except OSError:
+        return None
+    with directory as name:
+        part = Path(name) / target.name
+        _export(found, report, part)
+        part.replace(target)
+    return target
+
+
+def _export(found: nsight_systems.Nsys, report: Path, target: Path) -> None:
+    command = nsight_systems.export_command(found, report, target)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode == 0 and target.is_file():
+        return
+    said = done.stdout + done.stderr
+    newer = _TOO_NEW.search(said)
+    if newer is not None:
+        raise ProfkitError(
+            f"{report} was written by nsys {newer[1]}, which the nsys {found.version} here is too old to open. Install "
+            f"nsys {newer[1]} or later, set {nsight_systems.BINARY_VARIABLE} to one, or export it where it was "
+            f"recorded: {_shown_command(report)}"
+        )
+    last = [line.strip() for line in re.split(r"[\r\n]+", said) if line.strip()][-1:]
+    raise ProfkitError(
+        f"{report}: nsys {found.version} cannot export it ({' '.join(last) or f'exit status {done.returncode}'}). "
+        "Copy the report again, or record it again."
+    )
+
+
+def _shown_command(report: Path) -> str:
+    return f"nsys export -t sqlite {shlex.quote(report.name)}"

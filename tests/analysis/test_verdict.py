@@ -1,0 +1,196 @@
+"""Every row of the verdict table, and what cannot be compared (F3, F13, F21)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bench import Bench, codes
+from nsys_builder import Kernel, Launch, Rows, step_recording
+
+from profkit.comparison.compare import compare
+from profkit.comparison.model import Comparison, Gates, Input
+
+BEFORE, FUSED = "gemm:3000 fill:900 mask:900 pack:1300", "gemm:3000 pack:1800"
+
+
+def step(layer: str, *, layers: int = 4, replays: int = 12, seed: int = 0, jitter_ns: float = 4) -> Rows:
+    """A step of equal layers."""
+    return step_recording([layer] * layers, replays=replays, seed=seed, jitter_ns=jitter_ns).rows
+
+
+def record(outputs: Mapping[str, str] | None = None, *, seed: int = 0, **fields: Any) -> dict[str, Any]:
+    """A run.json, as far as a diff reads it."""
+    digests = None if outputs is None else {"algorithm": "sha256", "outputs": dict(outputs)}
+    return {"seed": seed, "digests": digests, **fields}
+
+
+SAME, OTHER = record({"layer 0": "aa", "layer 1": "bb"}), record({"layer 0": "aa", "layer 1": "XX"})
+
+
+def outcome(comparison: Comparison) -> tuple[str, str, int]:
+    """Verdict, work, exit status."""
+    return comparison.verdict, comparison.work, int(comparison.exit_code)
+
+
+def test_removed_and_outputs_equal_is_confirmed(bench: Bench) -> None:
+    comparison = bench.diff(step(BEFORE), step("gemm:3000 pack:1300", seed=1), records=(SAME, SAME))
+    assert outcome(comparison) == ("confirmed", "preserved", 0)
+
+
+def test_removed_and_absorbed_is_confirmed(bench: Bench) -> None:
+    assert outcome(bench.diff(step(BEFORE), step(FUSED, seed=1))) == ("confirmed", "consistent", 0)
+
+
+def test_removed_and_nothing_shows_who_does_the_work_is_inconclusive(bench: Bench) -> None:
+    # GIVEN a family of launches that drops to 0 and nothing that replaces it (F3)
+    comparison = bench.diff(step(BEFORE), step("gemm:3000 pack:1300", seed=1))
+    assert outcome(comparison) == ("inconclusive", "unknown", 3)
+    assert "work-unknown" in codes(comparison)
+
+
+def test_removed_with_work_unknown_can_be_judged_on_launches_alone(bench: Bench) -> None:
+    comparison = bench.diff(step(BEFORE), step("gemm:3000 pack:1300", seed=1), gates=Gates(expect_removed=2))
+    assert outcome(comparison) == ("confirmed", "unknown", 0)
+    assert "launches-alone" in codes(comparison)
+
+
+@pytest.mark.parametrize("expected", [0, 1, 3])
+def test_a_gate_on_launches_that_fails_refutes(bench: Bench, expected: int) -> None:
+    comparison = bench.diff(step(BEFORE), step(FUSED, seed=1), gates=Gates(expect_removed=expected))
+    assert (comparison.verdict, comparison.exit_code) == ("refuted", 1)
+    assert "unexpected-removal" in codes(comparison)
+
+
+def test_a_gate_counts_only_launches_gone_from_every_layer(bench: Bench) -> None:
+    # GIVEN 4 launches gone in one layer of 4: one a layer on average
+    before = step_recording(["gemm a b c d pack"] + ["gemm pack"] * 3, replays=12).rows
+    comparison = bench.diff(before, step("gemm pack", jitter_ns=0), gates=Gates(expect_removed=1))
+    assert comparison.verdict == "refuted"
+
+
+@pytest.mark.parametrize("after", [FUSED, BEFORE])
+def test_outputs_that_differ_refute(bench: Bench, after: str) -> None:
+    comparison = bench.diff(step(BEFORE), step(after, seed=1), records=(SAME, OTHER))
+    assert outcome(comparison) == ("refuted", "lost", 1)
+    assert {"work-lost", "digests-differ"} <= set(codes(comparison))
+
+
+def test_missing_outputs_are_lost_work(bench: Bench) -> None:
+    comparison = bench.diff(step(BEFORE), step(FUSED, seed=1), records=(SAME, record({"layer 0": "aa"})))
+    assert outcome(comparison) == ("refuted", "lost", 1)
+
+
+def test_digests_of_different_seeds_say_nothing(bench: Bench) -> None:
+    other = {**OTHER, "seed": 7}
+    comparison = bench.diff(step(BEFORE), step("gemm:3000 pack:1300", seed=1), records=(SAME, other))
+    assert outcome(comparison) == ("inconclusive", "unknown", 3)
+
+
+def test_digests_on_one_side_say_nothing(bench: Bench) -> None:
+    comparison = bench.diff(step(BEFORE), step("gemm:3000 pack:1300", seed=1), records=(SAME, None))
+    assert outcome(comparison) == ("inconclusive", "unknown", 3)
+
+
+def test_pure_jitter_is_neutral(bench: Bench) -> None:
+    comparison = bench.diff(step(BEFORE, jitter_ns=20), step(BEFORE, jitter_ns=20, seed=5))
+    assert comparison.verdict == "neutral"
+    assert "no-difference" in codes(comparison)
+
+
+def test_a_slower_launch_and_no_gate_is_changed(bench: Bench) -> None:
+    comparison = bench.diff(step(BEFORE), step(BEFORE.replace("1300", "1900"), seed=1))
+    assert (comparison.verdict, comparison.exit_code) == ("changed", 0)
+
+
+def test_only_added_is_changed(bench: Bench) -> None:
+    comparison = bench.diff(step(FUSED), step(BEFORE, seed=1), records=(SAME, SAME))
+    assert (comparison.verdict, comparison.exit_code) == ("changed", 0)
+    assert "launches-added" in codes(comparison)
+
+
+def test_the_same_input_twice_is_neutral(bench: Bench) -> None:
+    side = replace(bench.side(step(BEFORE), "a"), identity="x")
+    comparison = compare(side, replace(side, label="b"))
+    assert comparison.verdict == "neutral"
+    assert "same-input" in codes(comparison)
+
+
+def test_a_confirmed_fusion_says_whether_anything_else_moved(bench: Bench) -> None:
+    still = bench.diff(step(BEFORE), step(FUSED, seed=1))
+    moved = bench.diff(step(BEFORE), step("gemm:4000 pack:1800", seed=1))
+    assert "nothing-else-moved" in codes(still)
+    assert "others-changed" in codes(moved)
+    assert "nothing-else-moved" not in codes(moved)
+
+
+# -- cannot be compared -----------------------------------------------------------------------------------------------
+
+
+def graph_level() -> Rows:
+    """Graph launches and nothing of what is inside."""
+    return Rows(launches=[Launch("cudaGraphLaunch_v10000", 10 * i, i) for i in range(1, 9)])
+
+
+@pytest.mark.parametrize(
+    ("after", "code"),
+    [
+        pytest.param(graph_level(), "graph-level", id="graph level"),
+        pytest.param(Rows(launches=[Launch("cudaLaunchKernel", 1, 1)]), "empty", id="empty"),
+        pytest.param(step(FUSED, layers=3), "other-layer-count", id="layer count"),
+        pytest.param(Rows([Kernel("k", 5, 9, 1)], [], [], [Launch("cudaLaunchKernel", 1, 1)]), "no-layers", id="no layers"),
+    ],
+)
+def test_what_cannot_be_compared_is_inconclusive_for_one_named_cause(bench: Bench, after: Rows, code: str) -> None:
+    comparison = bench.diff(step(BEFORE), after)
+    assert (comparison.verdict, comparison.exit_code, codes(comparison)) == ("inconclusive", 3, [code])
+    assert comparison.findings == ()
+
+
+def test_another_device_cannot_be_compared(bench: Bench) -> None:
+    sides = [bench.side(step(BEFORE), name, gpus={0: name}) for name in ("NVIDIA H200", "NVIDIA L4")]
+    comparison = compare(sides[0], sides[1])
+    assert (comparison.exit_code, codes(comparison)) == (3, ["other-device"])
+
+
+def test_a_gpu_that_runs_nothing_does_not_make_another_device(bench: Bench) -> None:
+    sides = [
+        bench.side(step(BEFORE), "a", gpus={0: "NVIDIA H200", 1: "NVIDIA T400"}),
+        bench.side(step(BEFORE, seed=1), "b", gpus={0: "NVIDIA H200"}),
+    ]
+    assert compare(sides[0], sides[1]).verdict == "neutral"
+
+
+@pytest.mark.parametrize(
+    ("other", "code"),
+    [
+        ({"name": "w", "shapes": {"rows": 64}}, "other-shapes"),
+        ({"name": "v", "shapes": {"rows": 56}}, "other-workload"),
+    ],
+)
+def test_another_workload_cannot_be_compared(bench: Bench, other: dict[str, Any], code: str) -> None:
+    mine = record(workload={"name": "w", "shapes": {"rows": 56}})
+    comparison = bench.diff(step(BEFORE), step(FUSED, seed=1), records=(mine, record(workload=other)))
+    assert (comparison.exit_code, codes(comparison)) == (3, [code])
+
+
+def test_settings_that_differ_are_named(bench: Bench) -> None:
+    records = [record(versions={"driver": d, "torch": "2.11"}) for d in ("570.1", "580.2")]
+    comparison = bench.diff(step(BEFORE), step(FUSED, seed=1), records=(records[0], records[1]))
+    said = next(r.message for r in comparison.reasons if r.code == "settings-differ")
+    assert "driver 570.1 → 580.2" in said
+    assert "torch" not in said
+
+
+def test_one_step_a_side_decides_nothing_about_times(bench: Bench) -> None:
+    comparison = bench.diff(step(BEFORE, replays=1), step(BEFORE.replace("1300", "9000"), replays=1))
+    assert comparison.verdict == "neutral"
+    assert "one-step" in codes(comparison)
+
+
+def test_an_input_has_its_label_in_the_reason(bench: Bench) -> None:
+    comparison = compare(bench.side(graph_level(), "left"), bench.side(step(BEFORE), "right"))
+    assert comparison.reasons[0].message.startswith("left (before)")
+    assert isinstance(comparison.before, Input)
