@@ -55,23 +55,36 @@ def capture(
     workload: Annotated[str | None, typer.Argument(help="A shipped name, or path/file.py:name.")] = None,
     variant: Annotated[str | None, typer.Option(help="Which variant; the workload's first if not given.")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="name=value; once for each.")] = None,
-    profiler: Annotated[str, typer.Option(help="auto, nsys, torch or dispatch.")] = "auto",
+    profiler: Annotated[str, typer.Option(help="auto, nsys, rocprofv3, torch or dispatch.")] = "auto",
     replays: Annotated[int, typer.Option(help="Recorded replays of the graph.")] = 20,
     warmup: Annotated[int, typer.Option(help="Runs before the graph is captured.")] = 3,
     seed: Annotated[int, typer.Option(help="Seeds the random inputs.")] = 0,
     run_bodies: Annotated[bool, typer.Option("--run-bodies", help="dispatch: run kernel bodies on the CPU.")] = False,
     nsys_args: Annotated[str, typer.Option(help="More flags for nsys profile, with -- CMD.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing run directory.")] = False,
+    against: Annotated[str | None, typer.Option(help="A second arm: this variant, captured in turns.")] = None,
+    pairs: Annotated[int | None, typer.Option(help="Repetitions of each arm; 7 with --against.")] = None,
+    stop_after: Annotated[
+        float | None, typer.Option(help="Repetitions: begin none that would end later, in seconds.")
+    ] = None,
+    keep_report: Annotated[
+        bool | None, typer.Option(help="Keep nsys's report beside its export; not kept for repetitions.")
+    ] = None,
+    floor: Annotated[bool, typer.Option(help="Measure the dispatch floor of this machine too.")] = True,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Record a workload, or any command given after --, into a run directory."""
     from profkit.capture.plan import Options
-    from profkit.commands.capture import capture_command, capture_workload
+    from profkit.commands.capture import capture_command, capture_pairs, capture_workload, pairs_options
 
     trailing: Trailing = context.obj
     if trailing.command is not None:
         if workload is not None:
             raise ProfkitError(f"Give either a workload ({workload}) or a command after --, not both.")
-        summary, exit_code = capture_command(trailing.command, nsys_args, output, force=force)
+        if (against, pairs, stop_after, keep_report) != (None, None, None, None):
+            raise ProfkitError(
+                "--against, --pairs, --stop-after and --keep-report belong to a workload, not to a command."
+            )
+        summary, exit_code = capture_command(trailing.command, nsys_args, output, force=force, profiler=profiler)
         typer.echo(summary, err=True)
         raise typer.Exit(exit_code)
     if workload is None:
@@ -88,7 +101,24 @@ def capture(
         seed=seed,
         run_bodies=run_bodies,
     )
-    typer.echo(capture_workload(options, output, force=force))
+    repeated = pairs_options(against, pairs, stop_after, keep_report, with_floor=floor)
+    if repeated is not None:
+        typer.echo(capture_pairs(options, repeated, output, force=force))
+        return
+    typer.echo(capture_workload(options, output, force=force, keep_report=keep_report is not False, with_floor=floor))
+
+
+@app.command()
+def floor(
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file for the JSON.")] = None,
+    profiler: Annotated[str, typer.Option(help="auto, nsys or torch.")] = "auto",
+    output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Measure what a launch costs on this machine when it does nothing."""
+    from profkit.commands.floor import floor as run
+
+    typer.echo(run(profiler, output, output_format, force=force))
 
 
 @app.command()

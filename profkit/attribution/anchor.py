@@ -82,4 +82,4 @@ def _ended(codes: Ints, begins: Ints, ends: Ints) -> Layering | Misfit:
     for number, (a, b) in enumerate(zip(begins.tolist(), stop.tolist(), strict=True)):
         layer[a:b] = number
         kind.append(order.setdefault(tuple(codes[a:b].tolist()), len(order)))
-    return Layering(layer, tuple(order), tuple(kind), ())
+    return Layering(layer, tuple(order), tuple(kind))

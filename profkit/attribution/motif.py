@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.attribution.segments import RELATED, SAME_KIND, Ints, Misfit, Stretch, holds, repeated_kinds
+from profkit.attribution.segments import RELATED, SAME_KIND, Ints, Misfit, Stretch, repeated_kinds
 from profkit.attribution.similarity import similarity
 
 #: Two equal stretches can be chance; three in a step are taken for layers.
@@ -22,24 +22,28 @@ MIN_LAYERS = 3
 #: Of neighbouring stretches, so many must be alike. Halves of layers alternate and never are; of the layers of a hybrid
 #: model with one full-attention layer in four, half are.
 _ALIKE_NEIGHBOURS = 0.25
-#: Stretches of regular kinds among all; below, the cut explains too little to be worth a closer look.
+#: Stretches that are like a kind, among all; below, the cut explains too little to be worth a closer look.
 _REGULAR_SHARE = 0.5
 #: Kernels tried as the one that occurs once a layer: a layer of the recorded models has at most 40 different ones.
 _CANDIDATES = 64
+#: A first layer's beginning is looked for behind at most so many ops that other layers do not have there.
+_MOST_BACK = 8
+#: Layers that may lack the kernel to which all beginnings are moved.
+_UNLIKE_SHARE = 0.25
 #: Kinds of layer in one step beyond which a cut is noise; models have up to four.
 _MAX_KINDS = 16
 
 
 @dataclass(frozen=True)
-class Motif:
-    """Where layers begin.
+class Motifs:
+    """Where layers may begin.
 
     Args:
-        bounds: index of each layer's first op.
+        bounds: index of each layer's first op, for every division that explains the sequence about as well.
         ambiguous: two stretches alternate, alike enough to be two kinds of layer; taken together as one layer.
     """
 
-    bounds: Sequence[int]
+    bounds: Sequence[tuple[int, ...]]
     ambiguous: bool
 
 
@@ -50,7 +54,7 @@ class _Cut:
     score: tuple[int, int, int]
 
 
-def find(codes: Ints, variant: Callable[[int, int], bool], start: int | None = None) -> Motif | Misfit:
+def find(codes: Ints, variant: Callable[[int, int], bool], start: int | None = None) -> Motifs | Misfit:
     """Find the motif of a sequence.
 
     Args:
@@ -58,19 +62,27 @@ def find(codes: Ints, variant: Callable[[int, int], bool], start: int | None = N
         variant: whether two codes are variants of one kernel.
         start: the code with which layers shall begin; None decides it by the convention above.
     """
-    best: _Cut | None = None
+    cuts: list[_Cut] = []
     ambiguous = False
     for token in _candidates(codes) if start is None else iter([start]):
         cut = _cut(codes, np.flatnonzero(codes == token))
         if isinstance(cut, _Cut):
-            if best is None or cut.score > best.score:
-                best = cut
+            cuts.append(cut)
         else:
             ambiguous |= cut
-    if best is None:
+    if not cuts:
         return Misfit(f"no sequence of kernels repeats {MIN_LAYERS} times or more, as layers do")
-    bounds = best.positions.tolist() if start is not None else _shifted(codes, best, variant)
-    return Motif(bounds, ambiguous)
+    most = max(cut.score[0] for cut in cuts)
+    # A cut may lack the layer that lost its kernel, and have another one whole.
+    good = sorted((cut for cut in cuts if cut.score[0] >= most - 1), key=lambda cut: cut.score, reverse=True)
+    bounds: dict[tuple[int, ...], None] = {}
+    for cut in good:
+        for positions in _turned(codes, cut.positions, variant) if start is None else [cut.positions]:
+            known = tuple(positions.tolist())
+            if known in bounds:
+                break
+            bounds[known] = None
+    return Motifs(list(bounds), ambiguous)
 
 
 def _candidates(codes: Ints) -> Iterator[int]:
@@ -103,51 +115,61 @@ def _cut(codes: Ints, positions: Ints) -> _Cut | bool:
     if of[-1] < 0:
         begun = max((k for k in kinds if stretches[-1][: len(k)] == k), key=len, default=None)
         of[-1] = -1 if begun is None else index[begun]
-    regular = sum(i >= 0 for i in of)
-    if regular < _REGULAR_SHARE * len(of):
+    nearest = [i if i >= 0 else _nearest(stretch, kinds) for i, stretch in zip(of, stretches, strict=True)]
+    if sum(i >= 0 for i in nearest) < _REGULAR_SHARE * len(of):
         return False
-    alike = {(i, j): similarity(kinds[i], kinds[j]) for i, j in set(itertools.pairwise(of)) if min(i, j) >= 0}
-    neighbours = [alike[pair] for pair in itertools.pairwise(of) if pair in alike]
-    if not neighbours or any(
-        value < RELATED or (i != j and (holds(kinds[i], kinds[j]) or holds(kinds[j], kinds[i])))
-        for (i, j), value in alike.items()
-    ):
+    pairs = [(i, j) for i, j in itertools.pairwise(nearest) if min(i, j) >= 0]
+    alike = {(i, j): similarity(kinds[i], kinds[j]) for i, j in set(pairs)}
+    if not pairs or min(alike.values()) < RELATED:
         return False
-    if sum(value >= SAME_KIND for value in neighbours) < _ALIKE_NEIGHBOURS * len(neighbours):
-        return min(neighbours) >= (RELATED + SAME_KIND) / 2
+    if sum(alike[pair] >= SAME_KIND for pair in pairs) < _ALIKE_NEIGHBOURS * len(pairs):
+        return min(alike.values()) >= (RELATED + SAME_KIND) / 2
     # How the last stretch ends depends on where in the layer the cut is, so it counts for none and against none.
-    near = sum(
-        i < 0 and max(similarity(stretch, kind) for kind in kinds) >= SAME_KIND
-        for i, stretch in zip(of[:-1], stretches[:-1], strict=True)
-    )
+    near = sum(i < 0 <= n for i, n in zip(of[:-1], nearest[:-1], strict=True))
     whole = sum(i >= 0 for i in of[:-1])
     odd = len(of) - 1 - whole
     return _Cut(positions, kinds, (whole + near, near - odd, -odd))
 
 
-def _shifted(codes: Ints, cut: _Cut, variant: Callable[[int, int], bool]) -> list[int]:
-    """Move every beginning back over the ops that end all kinds, as far as the ops before the first one allow."""
-    shared = _common_ending(cut.kinds)
-    positions = cut.positions
-    first = int(positions[0])
-    back = 0
-    while back < len(shared) and back < first and variant(int(codes[first - 1 - back]), shared[-1 - back]):
-        back += 1
-    bounds = [first - back]
-    for position in positions[1:].tolist():
-        own = 0
-        while own < back and int(codes[position - 1 - own]) == shared[-1 - own]:
-            own += 1
-        bounds.append(position - own)
-    return bounds
+def _nearest(stretch: Stretch, kinds: Sequence[Stretch]) -> int:
+    """The kind of which `stretch` is an irregular layer, -1 for none."""
+    best = max(range(len(kinds)), key=lambda i: similarity(stretch, kinds[i]))
+    return best if similarity(stretch, kinds[best]) >= SAME_KIND else -1
 
 
-def _common_ending(kinds: Sequence[Stretch]) -> Stretch:
-    shortest = min(kinds, key=len)
-    length = 0
-    while length < len(shortest) - 1 and all(k[-1 - length] == shortest[-1 - length] for k in kinds):
-        length += 1
-    return shortest[len(shortest) - length :]
+def _turned(codes: Ints, positions: Ints, variant: Callable[[int, int], bool]) -> Iterator[Ints]:
+    """The same division in other phases: beginnings moved back to an op that comes before all of them."""
+    yield positions
+    for _ in range(len(codes)):
+        first = int(positions[0])
+        for back in range(1, min(first, _MOST_BACK) + 1):
+            moved = _moved(codes, positions, first - back, variant)
+            if moved is not None and isinstance(_cut(codes, moved), _Cut):
+                positions = moved
+                break
+        else:
+            return
+        yield positions
+
+
+def _moved(codes: Ints, positions: Ints, to: int, variant: Callable[[int, int], bool]) -> Ints | None:
+    """The first beginning moved to op `to`, each other one to the last op of that name before it.
+
+    None where too many layers have no such op. A layer that lost it keeps its beginning.
+    """
+    before = int(codes[to])
+    at = np.flatnonzero(codes == before)
+    at = at[np.minimum(np.searchsorted(at, positions), len(at)) - 1]
+    inside = np.r_[True, at[1:] > positions[:-1]]
+    at[0] = to
+    if np.count_nonzero(~inside) <= _UNLIKE_SHARE * len(positions):
+        return np.where(inside, at, positions)
+    ahead = codes[positions[1:] - 1]
+    usual = int(np.bincount(ahead).argmax())
+    same = np.r_[True, ahead == usual]
+    if to == positions[0] - 1 and np.count_nonzero(~same) <= _UNLIKE_SHARE * len(positions) and variant(before, usual):
+        return np.where(same, positions - 1, positions)
+    return None
 
 
 def once_in_each(kinds: Sequence[Stretch]) -> list[int]:

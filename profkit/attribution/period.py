@@ -13,6 +13,9 @@ from profkit.attribution.similarity import is_variant
 
 #: Below this share of its ops in layers, a sequence repeats something, but not the layers of a model.
 _LEAST_COVERAGE = 0.5
+#: A layer more is worth less than one op that it leaves unexplained, so that a piece of the prologue makes no layer;
+#: and more than nothing, so that of divisions that explain as much the finest counts.
+_WORTH_OF_LAYER = 0.5
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,27 @@ def layers(codes: Ints, names: Mapping[int, str], start: str | None = None) -> t
     found = motif.find(codes, variant, wanted)
     if isinstance(found, Misfit):
         return found
-    labelled = label(codes, found.bounds, variant)
-    if isinstance(labelled, Misfit):
-        return labelled
-    if labelled.count < motif.MIN_LAYERS:
-        return Misfit(f"only {labelled.count} stretches are like a layer")
-    covered = np.count_nonzero(labelled.layer >= 0)
+    answers = [label(codes, bounds, variant) for bounds in found.bounds]
+    layerings = [a for a in answers if isinstance(a, Layering)]
+    if not layerings:
+        return next(a for a in answers if isinstance(a, Misfit))
+    least = min(map(_cost, layerings))
+    equal = [a for a in layerings if _cost(a) == least]
+    # Of equally good phases the convention takes the earliest; one that is doubtful makes all of them so.
+    best = min(equal, key=lambda a: (not a.doubt, int(np.flatnonzero(a.layer >= 0)[0])))
+    if best.doubt:
+        return Misfit(best.doubt)
+    if best.count < motif.MIN_LAYERS:
+        return Misfit(f"only {best.count} stretches are like a layer")
+    covered = np.count_nonzero(best.layer >= 0)
     if covered < _LEAST_COVERAGE * len(codes):
         return Misfit(f"the repetition covers {covered} of {len(codes)} ops, too few to be a model's layers")
-    return labelled, found.ambiguous
+    return best, found.ambiguous
+
+
+def _cost(found: Layering) -> float:
+    """What a division leaves unexplained, less what the layers that it finds are worth."""
+    return found.unexplained - _WORTH_OF_LAYER * found.alike
 
 
 def phase(found: Layering, names: Mapping[int, str]) -> Phase:

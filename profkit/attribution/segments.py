@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profkit.attribution.similarity import last_matched, shared_length
+from profkit.attribution.similarity import last_matched, shared_length, similarity
 
 Ints = npt.NDArray[np.int64]
 Stretch = tuple[int, ...]
@@ -29,6 +29,8 @@ SAME_KIND = 0.75
 #: Above this one it may be a layer of another kind (a dense layer among mixture-of-experts layers shares its
 #: attention part); below, it has little to do with a layer.
 RELATED = 0.3
+#: So much of a layer behind the last one, from its beginning on, may be one more that lost its end.
+_BEGUN = 1 / 3
 #: Fewer ops in a row than this are common by chance: norm and GEMM begin half of all blocks.
 _LEAST_RUN = 3
 
@@ -42,12 +44,19 @@ class Layering:
         kinds: the op codes of each kind, in order of the kinds' first layers.
         kind: for each layer an index into `kinds`.
         irregular: layers that differ from their kind.
+        alike: layers of a kind that others are of, too.
+        doubt: why the whole division may be wrong; "" for no doubt.
+        unexplained: ops that are in no layer for sure, in one and not in its kind, or in a kind of one layer only; and
+            slots of a layer's kind that it lacks.
     """
 
     layer: Ints
     kinds: Sequence[Stretch]
     kind: Sequence[int]
-    irregular: Sequence[int]
+    irregular: Sequence[int] = ()
+    alike: int = 0
+    unexplained: int = 0
+    doubt: str = ""
 
     @property
     def count(self) -> int:
@@ -81,6 +90,10 @@ def label(
     sequence = tuple(codes.tolist())
     edges = [*bounds, len(sequence)]
     stretches = [sequence[a:b] for a, b in itertools.pairwise(edges)]
+    usual = Counter(s[0] for s in stretches).most_common(1)[0][0]
+    if variant(stretches[0][0], usual):
+        # The first layer's own variant of the kernel that begins the others makes it no other kind.
+        stretches[0] = (usual, *stretches[0][1:])
     kinds = repeated_kinds(stretches) or (list(dict.fromkeys(stretches[:-1])) if given else [])
     if not kinds:
         return Misfit("no stretch between two beginnings occurs twice")
@@ -101,11 +114,7 @@ def label(
     if not kept:
         return Misfit("no stretch is like a layer")
     beyond = EPILOGUE if all(fit is None for fit in fits[last:]) else UNKNOWN
-    if _resembles(sequence[: edges[first]][-max(map(len, kinds)) :], kinds):
-        if not given:
-            return Misfit("what precedes the first layer looks like a part of one more")
-        return _labelled(sequence, edges, kept, first, kinds, (UNKNOWN, beyond))
-    return _labelled(sequence, edges, kept, first, kinds, (PROLOGUE, beyond))
+    return _labelled(sequence, edges, kept, first, kinds, beyond, given, variant)
 
 
 def repeated_kinds(stretches: Sequence[Stretch]) -> list[Stretch]:
@@ -113,9 +122,18 @@ def repeated_kinds(stretches: Sequence[Stretch]) -> list[Stretch]:
     counts = Counter(stretches[:-1])
     tail = stretches[-1]
     whole = max((s for s in counts if tail[: len(s)] == s), key=len, default=None)
-    if whole is not None:
+    # What only begins a longer stretch is no kind for that: the last layer may have lost its end.
+    if whole is not None and not any(len(s) > len(whole) and s[: len(whole)] == whole for s in counts):
         counts[whole] += 1
-    return [s for s, n in counts.items() if n >= 2]
+    kept: list[Stretch] = []
+    # The kind with most ops is one of layers; what is a part of another kind, or has little to do with any, is none.
+    for kind in sorted((s for s, n in counts.items() if n >= 2), key=lambda s: -len(s) * counts[s]):
+        if not kept or (
+            any(similarity(kind, k) >= RELATED for k in kept)
+            and not any(holds(kind, k) or holds(k, kind) for k in kept)
+        ):
+            kept.append(kind)
+    return kept
 
 
 @dataclass(frozen=True)
@@ -124,31 +142,35 @@ class _Fit:
 
     Args:
         exact: the layer's ops are the kind's, one for one.
-        closed: the kind's last slot was seen, so that ops behind the layer are no part of it.
+        missing: the kind's last slots that were not seen; none: ops behind the layer are no part of it.
         own: like no known kind; a kind of its own.
+        edits: ops that the kind has not, and slots that the layer has not.
     """
 
     kind: Stretch
     ops: int
     exact: bool = False
-    closed: bool = False
+    missing: Stretch = ()
     own: bool = False
+    edits: int = 0
 
 
 def _fit(stretch: Stretch, kinds: Sequence[Stretch], variant: Callable[[int, int], bool]) -> _Fit | None:
     whole = max((k for k in kinds if stretch[: len(k)] == k), key=len, default=None)
     if whole is not None:
-        return _Fit(whole, len(whole), exact=True, closed=True)
+        return _Fit(whole, len(whole), exact=True)
     nearest = max(kinds, key=lambda k: _fit_quality(stretch, k))
     # What lies behind the layer must not count against it, so the stretch is cut where the kind stops matching.
     ops, slots = last_matched(stretch, nearest)
     rest, missing = stretch[ops:], nearest[slots:]
+    shared = shared_length(stretch[:ops], nearest)
     if missing and len(rest) == len(missing) and all(map(variant, rest, missing)):
-        return _Fit(nearest, len(stretch), closed=True)
-    alike = shared_length(stretch[:ops], nearest) / max(ops, len(nearest))
-    if alike >= SAME_KIND:
-        return _Fit(nearest, ops, closed=not missing)
-    return _Fit(stretch, len(stretch), own=True) if is_own_kind(stretch, kinds) else None
+        return _Fit(nearest, len(stretch), edits=ops + len(nearest) - 2 * shared - len(missing))
+    if shared / max(ops, len(nearest)) >= SAME_KIND:
+        return _Fit(nearest, ops, missing=missing, edits=ops + len(nearest) - 2 * shared)
+    if not is_own_kind(stretch, kinds):
+        return None
+    return _Fit(stretch, len(stretch), own=True, edits=len(stretch) - shared_length(stretch, nearest))
 
 
 def _as_given(fit: _Fit | None, stretch: Stretch, kinds: Sequence[Stretch], *, is_last: bool) -> _Fit:
@@ -158,7 +180,7 @@ def _as_given(fit: _Fit | None, stretch: Stretch, kinds: Sequence[Stretch], *, i
     if not is_last:
         return _Fit(stretch, len(stretch), own=True)
     shared, kind = max(((_common_start(stretch, k), k) for k in kinds), key=lambda pair: pair[0])
-    return _Fit(kind, shared)
+    return _Fit(kind, shared, missing=kind[shared:])
 
 
 def _common_start(first: Stretch, second: Stretch) -> int:
@@ -181,8 +203,16 @@ def is_own_kind(stretch: Stretch, kinds: Sequence[Stretch]) -> bool:
         _run(stretch, kind) >= max(_LEAST_RUN, RELATED * max(len(stretch), len(kind)))
         and not holds(stretch, kind)
         and not holds(kind, stretch)
+        and not _repeats(stretch, kind)
         for kind in kinds
     )
+
+
+def _repeats(stretch: Stretch, kind: Stretch) -> bool:
+    """Whether much of what runs once in the kind runs more often in `stretch`: it is two layers."""
+    once = [code for code in kind if kind.count(code) == 1]
+    again = sum(stretch.count(code) > 1 for code in once)
+    return again >= 2 or 2 * again > len(once)
 
 
 def _run(first: Stretch, second: Stretch) -> int:
@@ -201,28 +231,79 @@ def _labelled(
     fits: Sequence[_Fit],
     first: int,
     kinds: Sequence[Stretch],
-    around: tuple[int, int],
+    beyond: int,
+    given: bool,
+    variant: Callable[[int, int], bool],
 ) -> Layering:
-    """Write the layers down; `around` is what ops before the first and behind the last stretch are."""
-    layer: Ints = np.full(len(sequence), around[0], dtype=np.int64)
+    """Write the layers down; `beyond` is what ops of the stretches behind the last layer's are."""
+    layer: Ints = np.full(len(sequence), PROLOGUE, dtype=np.int64)
+    doubt = ""
+    if _resembles(sequence[: edges[first]][-max(map(len, kinds)) :], kinds):
+        if given:
+            layer[: edges[first]] = UNKNOWN
+        else:
+            doubt = "what precedes the first layer looks like a part of one more"
     order: dict[Stretch, int] = {}
     for number, fit in enumerate(fits):
         start, stop = edges[first + number], edges[first + number + 1]
         layer[start : start + fit.ops] = number
         order.setdefault(fit.kind, len(order))
         layer[start + fit.ops : stop] = UNKNOWN
-    if fits[-1].closed:
+    if not fits[-1].missing:
         layer[edges[first + len(fits) - 1] + fits[-1].ops :] = EPILOGUE
-    layer[edges[first + len(fits)] :] = around[1]
+    layer[edges[first + len(fits)] :] = beyond
+    longest = max(map(len, kinds))
+    begun, spared = _begun(sequence[edges[first + len(fits)] :][:longest], fits[-1], kinds)
+    outside = Counter(sequence[i] for i in np.flatnonzero(layer < 0).tolist())
+    like_layers = {c for c in outside if any(variant(c, k) for k in set(itertools.chain(*kinds)))}
+    unexplained = sum(fit.edits for fit in fits) + sum(outside[c] for c in like_layers) - spared
     tail = np.flatnonzero(layer == EPILOGUE)
-    if len(tail) and _resembles(sequence[tail[0] :][: max(map(len, kinds))], kinds):
+    if len(tail) and _resembles(sequence[tail[0] :][:longest], kinds):
         layer[tail] = UNKNOWN
-    irregular = tuple(number for number, fit in enumerate(fits) if not fit.exact)
-    return Layering(layer, tuple(order), tuple(order[fit.kind] for fit in fits), irregular)
+        doubt = "" if given or begun else "what follows the last layer looks like a part of one more"
+    if begun:
+        layer[np.flatnonzero(layer == EPILOGUE)] = UNKNOWN
+        if not given:
+            _leave_ambiguous(sequence, edges[first : first + len(fits)], begun, layer)
+            layer[max(edges[first] - longest, 0) : edges[first]] = UNKNOWN
+    return Layering(
+        layer,
+        tuple(order),
+        tuple(order[fit.kind] for fit in fits),
+        tuple(number for number, fit in enumerate(fits) if not fit.exact),
+        alike=sum(not fit.own for fit in fits),
+        unexplained=unexplained,
+        doubt=doubt,
+    )
+
+
+def _begun(tail: Stretch, last: _Fit, kinds: Sequence[Stretch]) -> tuple[Stretch, int]:
+    """How a layer at the end begins that lacks its end: the last layer or, where half a layer follows it, what follows.
+
+    Returns:
+        the slots that it has, and by how much a layer there explains more ops than it lacks slots.
+    """
+    for kind in kinds:
+        shared = shared_length(tail, kind)
+        if shared >= max(2, len(kind) * _BEGUN):
+            return kind[: last_matched(tail, kind)[1]], 2 * shared - len(kind)
+    return last.kind[: len(last.kind) - len(last.missing)] if last.missing else (), 0
+
+
+def _leave_ambiguous(sequence: Stretch, starts: Sequence[int], begun: Stretch, layer: Ints) -> None:
+    """Forget what follows, in every layer, the part with which the last one begins: that might as well come first in
+    every layer but the first."""
+    ends = [*starts[1:], len(sequence)]
+    known: dict[Stretch, int] = {}
+    for start, end in zip(starts, ends, strict=True):
+        stretch = sequence[start:end]
+        if stretch not in known:
+            known[stretch] = last_matched(stretch, begun)[0]
+        layer[start + known[stretch] : end] = UNKNOWN
 
 
 def _resembles(stretch: Stretch, kinds: Sequence[Stretch]) -> bool:
-    return any(shared_length(stretch, kind) >= max(2, len(kind) / 2) for kind in kinds)
+    return any(shared_length(stretch, kind) >= len(kind) / 2 for kind in kinds)
 
 
 def layer_texts(layering: Layering) -> list[str]:

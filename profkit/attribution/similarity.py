@@ -66,10 +66,13 @@ def _shortest_prefix(stretch: Sequence[int], other: Sequence[int], shared: int) 
 def is_variant(first: str, second: str) -> bool:
     """Whether two canonical names are one kernel template with other numbers or flags in it.
 
-    A first layer's norm without the residual is such a variant of the other layers' norm.
+    A first layer's norm without the residual is such a variant of the other layers' norm. Names without template
+    arguments number stages of one algorithm, which are different kernels.
     """
     if first == second:
         return True
+    if not all("<" in name or name.startswith("_Z") for name in (first, second)):
+        return False
     if _TILE.search(first) or _TILE.search(second):
         return False
     return _DIGITS.sub("", first) == _DIGITS.sub("", second)

@@ -1,8 +1,7 @@
-"""`profkit capture -- CMD…`: any program under nsys, as if it ran alone: its terminal, its signals, its exit status."""
+"""`profkit capture -- CMD…`: any program under a profiler, with the terminal, signals and exit status it has alone."""
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import signal
 import subprocess
@@ -15,13 +14,8 @@ from types import FrameType
 from typing import Any
 
 from profkit import run_dir
-from profkit.capture import nsys, process, record
+from profkit.capture import command_recorder, process, record
 from profkit.errors import ProfkitError
-
-#: Flags of `nsys profile` that decide where its files go; profkit sets them.
-_RESERVED = ("-o", "--output", "--export")
-#: A range that ends by shutting the program down (nsys's default) would kill a server; this leaves it running.
-_KEEP_RUNNING = "--capture-range-end=stop"
 
 
 @dataclass(frozen=True)
@@ -39,73 +33,46 @@ class Finished:
     exit_code: int
 
 
-def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool) -> Finished:
-    """Run `command` under nsys and leave the run directory `output`, also where the command fails.
+def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool, profiler: str = "auto") -> Finished:
+    """Run `command` under a profiler and leave the run directory `output`, also where the command fails.
 
     Args:
         command: program and arguments; stdin, stdout and stderr are the caller's own.
         nsys_args: more flags for ``nsys profile``, quoted as in a shell.
+        profiler: see `profkit.capture.command_recorder.choose`.
 
     Raises:
-        ProfkitError: no nsys, flags that profkit sets itself, a program that is not there, or no trace at all.
+        ProfkitError: no such profiler here, flags that profkit sets itself, a program that is not there, or no trace.
     """
-    extra = more_flags(nsys_args)
     if shutil.which(command[0]) is None:
         raise ProfkitError(f"{command[0]} is not a program that can be run: not found, or not executable.")
-    found = nsys.find()
+    recorder = command_recorder.choose(profiler, nsys_args)
     with process.terminable(), run_dir.new(output, force=force) as directory:
         with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
             work = Path(name)
             pid_file = work / "pid"
-            program = announced(command, pid_file)
-            exit_code = _run(nsys.profile_command(found, work / "trace", program, window=False, extra=extra), pid_file)
-            log = work / "export.log"
-            log.touch()
-            if not any(work.glob("trace*")):
-                raise ProfkitError(
-                    f"{Path(command[0]).name} ended with exit status {exit_code} and nsys left no trace. "
-                    "See the messages above; `profkit doctor` checks nsys."
-                )
-            nsys.export(found, work, log)
-            for file in (nsys.REPORT_FILE, nsys.TRACE_FILE):
-                (work / file).rename(directory / file)
+            exit_code = _run(recorder.command(work, announced(command, pid_file)), pid_file)
+            program = Path(command[0]).name
+            kept = recorder.keep(work, directory, f"{program} ended with exit status {exit_code}")
         files = sorted(path.name for path in directory.iterdir())
         content = record.command_record(
-            found,
-            Path(command[0]).name,
+            recorder.description(),
+            program,
             len(command) - 1,
             exit_code,
+            trace=kept.trace,
             files=files,
-            flags=nsys.recorded_arguments(extra),
+            warnings=kept.warnings,
         )
         run_dir.write_record(directory, content)
     return Finished(output, content, exit_code)
 
 
-def more_flags(text: str) -> list[str]:
-    """The user's flags for ``nsys profile``, and what they imply.
-
-    Raises:
-        ProfkitError: unbalanced quotes, or a flag that profkit sets itself.
-    """
-    try:
-        flags = shlex.split(text)
-    except ValueError as error:
-        raise ProfkitError(f"--nsys-args {text!r} cannot be split into words: {error}.") from None
-    for flag in flags:
-        if flag.partition("=")[0] in _RESERVED:
-            raise ProfkitError(f"--nsys-args may not hold {flag}: profkit writes and exports the report itself.")
-    names = {flag.partition("=")[0] for flag in flags}
-    if names & {"-c", "--capture-range"} and "--capture-range-end" not in names:
-        flags.append(_KEEP_RUNNING)
-    return flags
-
-
 def _run(argv: Sequence[str], pid_file: Path) -> int:
-    """Run nsys with our own stdin, stdout and stderr; returns its exit status as a shell has it.
+    """Run the profiler with our own stdin, stdout and stderr; returns its exit status as a shell has it.
 
     Args:
-        argv: nsys's command line, which makes the program write its process id to `pid_file`.
+        argv: its command line, which makes the program write its process id to `pid_file`.
     """
     # A session of its own: Ctrl-C on the terminal reaches only us, and we hand it to the program, not to nsys, which
     # would stop at once and lose the program's exit status.
@@ -122,7 +89,7 @@ def announced(command: Sequence[str], pid_file: Path) -> list[str]:
 
 @contextmanager
 def _forwarded(child: subprocess.Popen[bytes], pid_file: Path) -> Iterator[None]:
-    """Hand SIGINT, SIGTERM and SIGHUP on to the program's process group, to nsys itself before the program starts."""
+    """Hand SIGINT, SIGTERM and SIGHUP on to the program's process group, to the profiler before the program starts."""
 
     def forward(number: int, _frame: FrameType | None) -> None:
         program = process.read_pid(pid_file)

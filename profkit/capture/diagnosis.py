@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import nsys, process
+from profkit.capture import nsys, process, rocprofv3
 from profkit.capture.device import package_version
 from profkit.capture.probe import TorchProbe, probe_torch
 from profkit.capture.record import driver_version
@@ -58,7 +58,7 @@ def diagnose() -> Diagnosis:
     """Look at this machine; starts nsys once on a trivial program, and torch in a child process."""
     torch = probe_torch()
     return Diagnosis(
-        profilers=(_nsys(torch), _torch(torch), _dispatch(torch)),
+        profilers=(_nsys(torch), _rocprofv3(torch), _torch(torch), _dispatch(torch)),
         versions={
             "driver": driver_version(),
             "cuda": torch.cuda_version,
@@ -104,6 +104,19 @@ def _try_nsys(found: nsys.Nsys) -> None:
         work, log = Path(name), Path(name) / "log"
         process.run(nsys.profile_command(found, work / "trace", ["true"], window=False), log)
         nsys.export(found, work, log)
+
+
+def _rocprofv3(torch: TorchProbe) -> ProfilerState:
+    try:
+        found = rocprofv3.find()
+    except ProfkitError as error:
+        return ProfilerState("rocprofv3", False, None, str(error))
+    if not torch.cuda or torch.cuda_version is not None:
+        says = "rocprofv3 is here, for `profkit capture --profiler rocprofv3 -- CMD`; workloads cannot run under it: "
+        says += torch.problem or f"torch {torch.torch} finds no AMD GPU. Install a ROCm build of torch."
+        return ProfilerState("rocprofv3", False, found.version, says)
+    says = f"ranges by roctx, {found.output_format} files; not tried by the project on AMD hardware"
+    return ProfilerState("rocprofv3", True, found.version, says)
 
 
 def _torch(torch: TorchProbe) -> ProfilerState:

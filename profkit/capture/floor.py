@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profkit.capture import nsys, torch_profiler
 from profkit.capture.job import FLOOR_SPEC, make_job
@@ -16,7 +16,9 @@ from profkit.capture.plan import Plan, did_you_mean
 from profkit.capture.probe import probe_torch
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
-from profkit.trace import Trace
+
+if TYPE_CHECKING:
+    from profkit.trace import Trace
 
 SCHEMA = "profkit.floor/1"
 PROFILERS = ("auto", "nsys", "torch")
@@ -58,8 +60,8 @@ class Floor:
     """The floor of one `profkit capture`: measured when it is first asked for, and once.
 
     Args:
-        profiler: what records the traced half; nothing is measured unless it is ``nsys`` or ``torch``.
-        nsys: the nsys to use; None for torch.
+        profiler: what records the capture; ``dispatch`` has no times, and so no floor.
+        nsys: records the traced half; torch.profiler does where it is None, and the result says so.
         wanted: false measures nothing.
     """
 
@@ -67,19 +69,24 @@ class Floor:
     nsys: nsys.Nsys | None
     wanted: bool
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there is anything to measure."""
+        return self.wanted and self.profiler != "dispatch"
+
     @cached_property
     def measured(self) -> Measured:
         """The measurement; a floor that cannot be measured is no reason to give up the capture that asks for it."""
-        if not self.wanted or self.profiler not in PROFILERS:
+        if not self.is_due:
             return Measured(None, None)
         try:
-            return Measured(measure(self.profiler, self.nsys), None)
+            return Measured(measure(self.nsys), None)
         except ProfkitError as error:
             return Measured(None, str(error))
 
 
-def choose_profiler(asked: str) -> tuple[str, nsys.Nsys | None]:
-    """The profiler that measures the traced half: nsys where it is usable, else torch.
+def choose_nsys(asked: str) -> nsys.Nsys | None:
+    """What records the traced half: nsys where it is usable, else torch.profiler (None).
 
     Raises:
         ProfkitError: an unknown profiler, no CUDA device, or nsys is asked for and not usable.
@@ -95,21 +102,20 @@ def choose_profiler(asked: str) -> tuple[str, nsys.Nsys | None]:
             "the machine whose traces you compare; `profkit doctor` says what is missing here."
         )
     if asked == "torch":
-        return "torch", None
+        return None
     try:
-        return "nsys", nsys.find()
+        return nsys.find()
     except ProfkitError:
         if asked == "nsys":
             raise
-        return "torch", None
+        return None
 
 
-def measure(profiler: str, found: nsys.Nsys | None) -> dict[str, Any]:
+def measure(found: nsys.Nsys | None) -> dict[str, Any]:
     """Measure the floor in two processes; takes some ten seconds.
 
     Args:
-        profiler: ``nsys`` or ``torch``.
-        found: the nsys to use; None for torch.
+        found: the nsys that records the traced half; None takes torch.profiler.
 
     Returns:
         The `floor` field of run.json; see docs/run-directory.md.
@@ -119,19 +125,8 @@ def measure(profiler: str, found: nsys.Nsys | None) -> dict[str, Any]:
     """
     from profkit.readers import detect
 
-    planned = Plan(
-        spec=FLOOR_SPEC,
-        name="floor",
-        source="shipped",
-        variant=None,
-        shapes=(f"nodes={TRACED_NODES}",),
-        profiler=profiler,
-        why="",
-        replays=TRACED_REPLAYS,
-        warmup=1,
-        seed=0,
-        run_bodies=False,
-    )
+    profiler = "torch" if found is None else "nsys"
+    planned = traced_plan(profiler)
     with tempfile.TemporaryDirectory(prefix="profkit.") as name:
         work = Path(name)
         if found is not None:
@@ -152,6 +147,23 @@ def measure(profiler: str, found: nsys.Nsys | None) -> dict[str, Any]:
             for kernel in TRACED_KERNELS.values()
         },
     }
+
+
+def traced_plan(profiler: str) -> Plan:
+    """What the traced half records: the floor's own workload under `profiler`."""
+    return Plan(
+        spec=FLOOR_SPEC,
+        name="floor",
+        source="shipped",
+        variant=None,
+        shapes=(f"nodes={TRACED_NODES}",),
+        profiler=profiler,
+        why="",
+        replays=TRACED_REPLAYS,
+        warmup=1,
+        seed=0,
+        run_bodies=False,
+    )
 
 
 def traced_times(

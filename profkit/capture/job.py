@@ -22,8 +22,9 @@ class Job:
     """One worker process's task.
 
     Args:
-        recorder: ``nsys`` (ranges and a profiler window), ``torch`` (torch.profiler), ``untraced`` (CUDA events),
-            ``floor`` (CUDA events around graphs of kernels that do nothing) or ``dispatch`` (counts on the CPU).
+        recorder: ``nsys`` and ``rocprofv3`` (ranges and a profiler window), ``torch`` (torch.profiler), ``untraced``
+            (CUDA events), ``floor`` (CUDA events around graphs of kernels that do nothing) or ``dispatch`` (counts on
+            the CPU).
         nvtx: which API pushes ranges under nsys: ``nvtx`` (the package) or ``torch.cuda.nvtx``; "" elsewhere.
         result: where the worker writes its result, complete or not at all.
         trace: where the ``torch`` and ``dispatch`` recorders write their trace; "" for the others.

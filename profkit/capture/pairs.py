@@ -1,4 +1,4 @@
-"""`profkit capture WORKLOAD --against … --pairs N`: every repetition in fresh processes, arms interleaved, resumable."""
+"""`profkit capture WORKLOAD --pairs N`: fresh processes for each repetition, arms interleaved, resumable."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
         session = Session(planned, found, Floor(planned.profiler, found, wanted.with_floor), wanted.keep_report)
         order = pairs_plan.interleaved(arms, wanted.pairs)
         with _locked(output):
-            if begun and force:
-                _start_over(output)
-            elif begun:
+            if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
                 pairs_plan.check_same(output, pairs_plan.read(output), described)
-            pairs_plan.write(output, described)
+            else:
+                _start_over(output)
+                pairs_plan.write(output, described)
             _remove_partial(output)
             durations_s = _record_missing(session, order, output, wanted.stop_after_s)
             if all(run_dir.is_run(repetition.directory(output)) for repetition in order):
@@ -149,7 +149,9 @@ def _locked(output: Path) -> Iterator[None]:
 
 
 def _start_over(output: Path) -> None:
-    """Remove what a repeated capture has left in `output`: its plan and its arms, and nothing else."""
+    """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else."""
+    if not (output / PLAN_FILE).exists():
+        return
     for arm in pairs_plan.read(output)["arms"]:
         (name,) = {arm.name for arm in pairs_plan.make_arms(str(arm["name"]), None)}
         if (output / name).exists():
@@ -173,6 +175,10 @@ def _record_missing(
     if not missing:
         return durations_s
     with progress.shown(len(order) - len(missing), len(order)) as display:
+        if session.floor.is_due:
+            display.note("measuring the dispatch floor")
+            # Now, so that the first repetition takes no longer than the others and what is left is estimated well.
+            _ = session.floor.measured
         for repetition in missing:
             started = time.monotonic()
             if durations_s and stop_after_s is not None and started - begun + max(durations_s) > stop_after_s:

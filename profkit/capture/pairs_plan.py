@@ -78,16 +78,23 @@ def describe(plan: Plan, arms: Sequence[Arm], pairs: int, *, keep_report: bool) 
     """The `plan` field of capture.json: all that a resumed capture must have in common with the one before.
 
     A workload file is named without its directory; its content is digested, so that a change between sittings is seen.
+
+    Raises:
+        ProfkitError: there is no such file.
     """
     digest = None
     if plan.source == "file":
-        digest = hashlib.sha256(Path(plan.spec.rpartition(":")[0]).read_bytes()).hexdigest()
+        file = Path(plan.spec.rpartition(":")[0])
+        try:
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        except OSError as error:
+            raise ProfkitError(f"{file} cannot be read: {error.strerror}. Check the path before the colon.") from None
     return {
         "workload": plan.name,
         "workload_sha256": digest,
         "arms": [{"name": arm.name, "variant": arm.variant} for arm in arms],
         "pairs": pairs,
-        "shapes": dict(sorted(text.split("=", 1) for text in plan.shapes)),
+        "shapes": dict(sorted(text.partition("=")[::2] for text in plan.shapes)),
         "profiler": plan.profiler,
         "replays": plan.replays,
         "warmup": plan.warmup,

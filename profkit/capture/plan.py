@@ -6,10 +6,11 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from profkit.capture.rocprofv3 import Rocprofv3
 from profkit.errors import ProfkitError
 from profkit.workload import Shape, ShapeValue, Workload
 
-PROFILERS = ("auto", "nsys", "torch", "dispatch")
+PROFILERS = ("auto", "nsys", "rocprofv3", "torch", "dispatch")
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class Plan:
         source: ``shipped`` or ``file``.
         variant, shapes, warmup, seed, run_bodies: as in `Options`.
         replays: how many will be recorded; the dispatch profiler runs the step once.
-        profiler: ``nsys``, ``torch`` or ``dispatch``.
+        profiler: one of `PROFILERS`, not ``auto``.
         why: why that profiler, one clause for the user.
+        rocprof: the rocprofv3 that records, None unless it was chosen.
     """
 
     spec: str
@@ -64,6 +66,7 @@ class Plan:
     warmup: int
     seed: int
     run_bodies: bool
+    rocprof: Rocprofv3 | None = None
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -26,6 +26,10 @@ class Lines:
         self.total = total
         self._durations_s: list[float] = []
 
+    def note(self, text: str) -> None:
+        """Something else than a repetition begins."""
+        say(text)
+
     def begins(self, label: str) -> None:
         """A repetition begins; `label` names it."""
         say(f"repetition {self.done + 1} of {self.total}: {label}")
@@ -45,6 +49,10 @@ class Bar(Lines):
         super().__init__(done, total)
         self._bar = bar
         self._task = task
+
+    def note(self, text: str) -> None:
+        """See `Lines`."""
+        self._bar.update(self._task, description=text)
 
     def begins(self, label: str) -> None:
         """See `Lines`."""

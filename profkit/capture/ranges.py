@@ -64,6 +64,9 @@ def choose(recorder: str, nvtx_api: str) -> tuple[Scope, str]:
         return _profiler_range, "torch.profiler.record_function"
     if recorder == "untraced":
         return no_ranges, "none"
+    if recorder == "rocprofv3":
+        # ROCm builds of torch push roctx ranges under this name.
+        return _torch_nvtx_range, "torch.cuda.nvtx"
     if recorder != "nsys":
         raise ProfkitError(f"The recorder {recorder} does not run on a GPU.")
     if nvtx_api == "nvtx":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit._version import __version__
-from profkit.capture import digests, nsys
+from profkit.capture import digests, nsys, rocprofv3
 from profkit.capture.floor import Floor
 from profkit.capture.plan import Plan
 
@@ -77,33 +77,35 @@ def workload_record(
 
 
 def command_record(
-    found: nsys.Nsys, program: str, argument_count: int, exit_code: int, *, files: Sequence[str], flags: Sequence[str]
+    profiler: Mapping[str, Any],
+    program: str,
+    argument_count: int,
+    exit_code: int,
+    *,
+    trace: str,
+    files: Sequence[str],
+    warnings: Sequence[dict[str, str]],
 ) -> dict[str, Any]:
     """run.json for ``capture -- CMD``: what is known of a program that profkit did not build.
 
     Args:
-        found: the nsys that recorded.
+        profiler: the `profiler` field.
         program: the program's name, without its directory.
         argument_count: how many arguments it had; their text may hold secrets and is not kept.
         exit_code: the program's.
+        trace: the trace's file name.
         files: names of all files beside run.json.
-        flags: nsys's tracing flags.
+        warnings: of the recording.
     """
-    warnings = []
+    warnings = list(warnings)
     if exit_code != 0:
         warnings.append({"code": "command-failed", "message": f"The command ended with exit status {exit_code}."})
     return {
-        **_common(nsys.TRACE_FILE, files),
+        **_common(trace, files),
         "workload": None,
         "command": {"program": program, "arguments": argument_count},
         "exit_code": exit_code,
-        "profiler": {
-            "name": "nsys",
-            "version": found.version,
-            "graph_trace": "node",
-            "ranges": None,
-            "arguments": list(flags),
-        },
+        "profiler": dict(profiler),
         "timed": True,
         "device": None,
         "versions": {"driver": driver_version(), "cuda": None, "torch": None, "triton": None, "python": None},
@@ -134,10 +136,15 @@ def _common(trace: str, files: Sequence[str]) -> dict[str, Any]:
 def _profiler(plan: Plan, found: nsys.Nsys | None, traced: Mapping[str, Any]) -> dict[str, Any]:
     versions = {
         "nsys": found.version if found is not None else None,
+        "rocprofv3": plan.rocprof.version if plan.rocprof is not None else None,
         "torch": traced["versions"]["torch"],
         "dispatch": __version__,
     }
-    arguments = {"nsys": nsys.recorded_arguments(), "dispatch": ["--run-bodies"] if plan.run_bodies else []}
+    arguments = {
+        "nsys": nsys.recorded_arguments(),
+        "rocprofv3": rocprofv3.recorded_arguments(plan.rocprof) if plan.rocprof is not None else [],
+        "dispatch": ["--run-bodies"] if plan.run_bodies else [],
+    }
     return {
         "name": plan.profiler,
         "version": versions[plan.profiler],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import dispatch_file, nsys, process
+from profkit.capture import dispatch_file, nsys, process, rocprofv3
 from profkit.capture.job import Job, read_result, write_job
 from profkit.errors import ProfkitError
 
@@ -72,11 +72,13 @@ class Workers:
         work: a directory for their jobs, logs and results.
         nsys: the profiler that jobs of the ``nsys`` recorder run under.
         crash_log: see `Worker`.
+        rocprof: the profiler that jobs of the ``rocprofv3`` recorder run under.
     """
 
     work: Path
     nsys: nsys.Nsys | None
     crash_log: Path | None
+    rocprof: rocprofv3.Rocprofv3 | None = None
 
     def log(self, job: Job) -> Path:
         """Where a job's output goes."""
@@ -118,6 +120,8 @@ class Workers:
         command = [sys.executable, "-m", "profkit.capture.worker", str(path)]
         if job.recorder == "nsys" and self.nsys is not None:
             return nsys.profile_command(self.nsys, self.work / "trace", command, window=True)
+        if job.recorder == "rocprofv3" and self.rocprof is not None:
+            return rocprofv3.profile_command(self.rocprof, self.work / rocprofv3.DIRECTORY, command)
         return command
 
 

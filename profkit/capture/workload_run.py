@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit import run_dir
-from profkit.capture import dispatch_file, nsys, process, record, torch_profiler
+from profkit.capture import dispatch_file, nsys, process, record, rocprofv3, torch_profiler
 from profkit.capture.floor import Floor
 from profkit.capture.job import make_job
 from profkit.capture.plan import Options, Plan, check_options, resolve_shapes, resolve_variant
@@ -61,6 +61,7 @@ def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
         warmup=options.warmup,
         seed=options.seed,
         run_bodies=options.run_bodies,
+        rocprof=rocprofv3.find() if profiler == "rocprofv3" else None,
     ), found
 
 
@@ -78,6 +79,11 @@ def _choose_profiler(options: Options) -> tuple[str, str, nsys.Nsys | None]:
         raise ProfkitError(f"No profiler can run a workload here: {torch.problem}")
     if not torch.cuda:
         return "dispatch", "there is no CUDA device; launches are counted, not timed", None
+    if torch.cuda_version is None:
+        try:
+            return "rocprofv3", f"it is here ({rocprofv3.find().version}) and the GPU is AMD's", None
+        except ProfkitError as error:
+            return "torch", f"rocprofv3 cannot be used: {error}", None
     try:
         return "nsys", "it is here and names the layer of every launch exactly", nsys.find()
     except ProfkitError as error:
@@ -131,10 +137,8 @@ def record_into(
     """
     with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
         work = Path(name)
-        traced, untraced, trace = _run(session, Workers(work, session.nsys, crash_log))
-        (work / trace).rename(directory / trace)
-        if session.nsys is not None and session.keep_report:
-            (work / nsys.REPORT_FILE).rename(directory / nsys.REPORT_FILE)
+        workers = Workers(work, session.nsys, crash_log, session.plan.rocprof)
+        traced, untraced, trace = _run(session, workers, directory)
     files = sorted(path.name for path in directory.iterdir())
     content = record.workload_record(
         session.plan,
@@ -150,15 +154,29 @@ def record_into(
     return content
 
 
-def _run(session: Session, workers: Workers) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
-    """The results of the profiled and of the untraced worker (None for dispatch), and the trace's file name."""
+def _run(session: Session, workers: Workers, directory: Path) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+    """Run the workers and move the recording to `directory`.
+
+    Returns:
+        The results of the profiled and of the untraced worker (None for dispatch), and the trace's file name.
+    """
     planned, work = session.plan, workers.work
     if planned.profiler == "dispatch":
-        trace = dispatch_file.TRACE_FILE
-        return workers.run(make_job(planned, "dispatch", work, trace=trace)), None, trace
+        traced = workers.run(make_job(planned, "dispatch", work, trace=dispatch_file.TRACE_FILE))
+        return traced, None, _keep(work, directory, dispatch_file.TRACE_FILE)
     timed = make_job(planned, "untraced", work, held=True)
+    if planned.profiler == "rocprofv3":
+        results = workers.record_and_time(make_job(planned, "rocprofv3", work), timed)
+        return *results, rocprofv3.gather(work / rocprofv3.DIRECTORY, directory).trace
     if session.nsys is not None:
-        job = make_job(planned, "nsys", work, nvtx=session.nsys.nvtx_api)
-        return *workers.record_and_time(job, timed), nsys.TRACE_FILE
-    trace = torch_profiler.TRACE_FILE
-    return *workers.record_and_time(make_job(planned, "torch", work, trace=trace), timed), trace
+        results = workers.record_and_time(make_job(planned, "nsys", work, nvtx=session.nsys.nvtx_api), timed)
+        if session.keep_report:
+            _keep(work, directory, nsys.REPORT_FILE)
+        return *results, _keep(work, directory, nsys.TRACE_FILE)
+    results = workers.record_and_time(make_job(planned, "torch", work, trace=torch_profiler.TRACE_FILE), timed)
+    return *results, _keep(work, directory, torch_profiler.TRACE_FILE)
+
+
+def _keep(work: Path, directory: Path, name: str) -> str:
+    (work / name).rename(directory / name)
+    return name

@@ -25,6 +25,25 @@ def capture_workload(options: Options, output: Path, *, force: bool, keep_report
     return summarise(finished.path, finished.record, f" ({finished.why})")
 
 
+def pairs_options(
+    against: str | None, pairs: int | None, stop_after_s: float | None, keep_report: bool | None, *, with_floor: bool
+) -> PairsOptions | None:
+    """What a repeated capture was asked for; None for a single one.
+
+    Raises:
+        ProfkitError: an option of repeated captures without `--pairs` or `--against`.
+    """
+    from profkit.capture.pairs import PairsOptions
+    from profkit.capture.pairs_plan import DEFAULT_PAIRS
+
+    if against is None and pairs is None:
+        if stop_after_s is not None:
+            raise ProfkitError("--stop-after belongs to repeated captures: give --pairs or --against too.")
+        return None
+    count = DEFAULT_PAIRS if pairs is None else pairs
+    return PairsOptions(against, count, keep_report is True, with_floor, stop_after_s)
+
+
 def capture_pairs(options: Options, wanted: PairsOptions, output: Path, *, force: bool) -> str:
     """Capture repetitions of one or two arms; returns the summary to print."""
     from profkit.capture import pairs
@@ -32,13 +51,15 @@ def capture_pairs(options: Options, wanted: PairsOptions, output: Path, *, force
     return summarise_pairs(pairs.capture(options, wanted, output, force=force))
 
 
-def capture_command(command: Sequence[str], nsys_args: str, output: Path, *, force: bool) -> tuple[str, int]:
+def capture_command(
+    command: Sequence[str], nsys_args: str, output: Path, *, force: bool, profiler: str = "auto"
+) -> tuple[str, int]:
     """Capture any command; returns the summary to print and the command's exit status."""
     from profkit.capture import command_run
 
     if not command:
         raise ProfkitError("Nothing to run after `--`. Give a command: profkit capture -o DIR -- python app.py")
-    finished = command_run.capture(command, nsys_args, output, force=force)
+    finished = command_run.capture(command, nsys_args, output, force=force, profiler=profiler)
     return summarise(finished.path, finished.record, ""), finished.exit_code
 
 
@@ -73,7 +94,7 @@ def floor_lines(floor: Mapping[str, Any] | None) -> list[str]:
 
 
 def summarise_pairs(finished: Finished) -> str:
-    """A few lines about a repeated capture: what was recorded, each arm's step time, what was set aside, what is next."""
+    """A few lines about a repeated capture: what was recorded, each arm's step time, what was set aside, what next."""
     records = [record for _, record in finished.records]
     newest = records[-1]
     workload, profiler = newest["workload"], newest["profiler"]

@@ -28,8 +28,7 @@ def floor(profiler: str, output: Path | None, output_format: str, *, force: bool
         raise ProfkitError(f"No format {output_format!r}.{did_you_mean(output_format, FORMATS)}")
     if output is not None and output.exists() and not force:
         raise ProfkitError(f"{output} exists and will not be overwritten. Choose another -o, or add --force.")
-    chosen, found = measuring.choose_profiler(profiler)
-    content = {"schema": measuring.SCHEMA, **measuring.measure(chosen, found)}
+    content = {"schema": measuring.SCHEMA, **measuring.measure(measuring.choose_nsys(profiler))}
     text = json.dumps(content, indent=1, ensure_ascii=False)
     if output is not None:
         try:

@@ -63,18 +63,20 @@ def _align_one(before: tuple[SlotKey, ...], after: tuple[SlotKey, ...]) -> list[
     replaced = _same_place(before, after, matched)
     to_after = {**matched, **replaced}
     rows = [(b, to_after.get(b, ABSENT), b in replaced) for b in range(len(before))]
-    taken = set(to_after.values())
-    position = {a: b for b, a in to_after.items()}
-    for a in range(len(after)):
-        if a not in taken:
-            # An added slot stands behind its predecessor on the after side.
-            at = position.get(a - 1, -1)
-            index = next((i for i, row in enumerate(rows) if row[0] == at), -1) + 1 if at >= 0 else 0
-            while index < len(rows) and rows[index][0] == ABSENT and rows[index][1] < a:
-                index += 1
-            rows.insert(index, (ABSENT, a, False))
-            position[a] = at
-    return rows
+    # An added slot stands before the next paired one: behind what was removed from the same gap.
+    ahead: dict[int, list[int]] = defaultdict(list)
+    before_of = {a: b for b, a in to_after.items()}
+    anchor = len(before)
+    for a in range(len(after) - 1, -1, -1):
+        if a in before_of:
+            anchor = before_of[a]
+        else:
+            ahead[anchor].insert(0, a)
+    placed: list[tuple[int, int, bool]] = []
+    for b in range(len(before) + 1):
+        placed += [(ABSENT, a, False) for a in ahead[b]]
+        placed += rows[b : b + 1]
+    return placed
 
 
 def _in_order(before: Sequence[SlotKey], after: Sequence[SlotKey]) -> dict[int, int]:

@@ -88,6 +88,11 @@ class CsvTable:
         except pa.ArrowInvalid:
             values = filled.to_pylist()
         row = next((i for i, v in enumerate(values) if not re.fullmatch(r"-?\d{1,18}", v)), 0)
+        if header_of(values[row].encode()) == [name]:
+            raise ProfkitError(
+                f"{self.path}, line {row + 2}: the header stands here again, so several processes wrote this file. "
+                "Record one file per process: rocprofv3 -o NAME_%pid%."
+            )
         raise ProfkitError(
             f"{self.path}, line {row + 2}: {name} is {values[row]!r}, expected an integer. Record or copy it again."
         )

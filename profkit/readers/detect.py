@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from profkit.errors import ProfkitError
+from profkit.readers.peers import missing_peers
 from profkit.trace import Trace
 
 #: Enough for every format's first keys; headers of Kineto files with many ranks run to tens of kilobytes.
@@ -31,11 +33,20 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     """Read the trace at `path`, whatever its format.
 
     Args:
+        path: a file; for Parquet exports of nsys also their directory.
         detail: also read launch shapes (grid, block, registers, shared memory) where the format has them.
 
     Raises:
         ProfkitError: no such file, an unknown format, a format that cannot carry layers, or a damaged file.
     """
+    trace = _read(path, detail=detail)
+    note = missing_peers(trace)
+    if note is None:
+        return trace
+    return replace(trace, info=replace(trace.info, diagnostics=(*trace.info.diagnostics, note)))
+
+
+def _read(path: Path, *, detail: bool) -> Trace:
     from profkit.readers import (
         dispatch,
         kineto,

@@ -109,9 +109,9 @@ class ParquetTables:
         lookup = texts.codes([str(strings.get(i) or "") for i in unique.tolist()])
         if len(ident):
             code = np.where(ident == NONE, code, lookup[place.reshape(-1)])
-        used, code = np.unique(code, return_inverse=True)
+        used, position = np.unique(code, return_inverse=True)
         labels = texts.labels()
-        return concatenated(parts, columns), code.reshape(-1).astype(np.int32), [labels[i] for i in used.tolist()]
+        return concatenated(parts, columns), position.reshape(-1).astype(np.int32), [labels[i] for i in used.tolist()]
 
     def rows(self, table: str, columns: Sequence[str], where: OneOf | Text | None = None) -> list[tuple[Any, ...]]:
         """See `Tables`."""

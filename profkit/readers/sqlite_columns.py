@@ -55,7 +55,7 @@ class Database:
             # A name is no reason to refuse a trace: texts from C may be cut in the middle of a character.
             self._sqlite.text_factory = lambda raw: raw.decode("utf-8", "replace")
             names = self._sqlite.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise ProfkitError(f"{path} cannot be read as SQLite ({error}). Export or copy it again.") from None
         self.tables = frozenset(str(n) for (n,) in names)
         self._columns: dict[str, frozenset[str]] = {}
@@ -87,7 +87,7 @@ class Database:
         """
         try:
             return self._sqlite.execute(sql, parameters).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._damaged(sql, error) from None
 
     def batches(self, sql: str) -> Iterator[Any]:
@@ -141,7 +141,7 @@ class Database:
             ((low, high),) = self._sqlite.execute(f"SELECT min(rowid), max(rowid) FROM {quoted(table)}").fetchall()
         except sqlite3.OperationalError:  # a view, or a table WITHOUT ROWID
             return [sql]
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._damaged(sql, error) from None
         if low is None or high - low < SPLIT_ROWS:
             return [sql]

@@ -144,18 +144,15 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
     per_step = net.launches_per_step
     text = f"Net: {launches} launches a layer, {count(Fraction(per_step).limit_denominator(1000), sign=True)} a step"
     if comparison.timed:
-        outside = table.step_change - table.layers * table.total.us_change
         interval = "" if math.isnan(net.low) else f" (95 % CI {_us(net.low)} to {_us(net.high)})"
-        text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer{interval} × {table.layers} layers"
-        if outside:
-            text += f" {'+' if outside > 0 else '−'} {hundredths(abs(outside))} µs outside layers"
-        text += f" = {hundredths(table.step_change, sign=True)} µs of kernel time a step"
+        text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer{interval}, "
+        text += f"{_us(net.ns_per_step)} µs of kernel time a step of {table.layers} layers"
         if not math.isnan(net.share_of_step):
             text += f" ({_percent(net.share_of_step)} of the {net.share_basis})"
     return text + "."
 
 
-def untraced_line(comparison: Comparison, table: DiffTable) -> str | None:
+def untraced_line(comparison: Comparison) -> str | None:
     """Step times without a profiler beside the traced saving."""
     untraced, net = comparison.untraced, comparison.net
     if untraced is None or net is None:
@@ -165,8 +162,7 @@ def untraced_line(comparison: Comparison, table: DiffTable) -> str | None:
         f"({_signed(untraced.delta_us)} µs, {_percent(untraced.delta_us / untraced.before_us)})"
     )
     if comparison.timed:
-        saved = hundredths(table.step_change, sign=True)
-        text += f"; the traces' kernel time, which holds no gaps between launches, by {saved} µs"
+        text += f"; the traces' kernel time, which holds no gaps between launches, by {_us(net.ns_per_step)} µs"
     return text + "."
 
 

@@ -1,7 +1,7 @@
 """The diff's table with its numbers as printed: rows that add up, in every column and across.
 
-µs are rounded to hundredths by largest remainders, the change is the difference of the two printed columns, and a
-step's change is the printed change per layer times the layers. So a reader who adds up the table finds its totals.
+µs are rounded to hundredths by largest remainders, the change is the difference of the two printed columns, and the
+total change is the exact one, rounded. So a reader who adds up the table finds its totals.
 """
 
 from __future__ import annotations
@@ -56,12 +56,6 @@ class DiffTable:
     outside_rest: TableRow | None
     layers: int
 
-    @property
-    def step_change(self) -> int:
-        """Hundredths of µs per step: layers × change per layer, and what changed outside."""
-        rest = self.outside_rest.us_change if self.outside_rest else 0
-        return self.layers * self.total.us_change + sum(r.us_change for r in self.outside) + rest
-
 
 def build(comparison: Comparison) -> DiffTable:
     """The table of a comparison that has findings."""
@@ -82,8 +76,9 @@ def build(comparison: Comparison) -> DiffTable:
 
 def _rows(findings: Sequence[Finding], comparison: Comparison, layers: int) -> list[TableRow]:
     per = [Fraction(1, layers * s) for s in comparison.steps]
-    before = rounding.apportion([f.row.ns_before * per[0] for f in findings], _HUNDREDTH_US)
-    after = rounding.apportion([f.row.ns_after * per[1] for f in findings], _HUNDREDTH_US)
+    before, after = rounding.apportion_pair(
+        [f.row.ns_before * per[0] for f in findings], [f.row.ns_after * per[1] for f in findings], _HUNDREDTH_US
+    )
     launches_before = rounding.apportioned([f.row.launches_before * per[0] for f in findings], _HUNDREDTH)
     launches_after = rounding.apportioned([f.row.launches_after * per[1] for f in findings], _HUNDREDTH)
     return [

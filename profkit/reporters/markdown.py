@@ -34,7 +34,7 @@ def diff(comparison: Comparison) -> str:
             say.moved_line(comparison),
             say.others_line(comparison),
             say.net_line(comparison, table),
-            say.untraced_line(comparison, table),
+            say.untraced_line(comparison),
             say.work_line(comparison),
         ]
         lines += [f"- {escape(s)}" for s in sentences if s]

@@ -53,7 +53,7 @@ def print_diff(comparison: Comparison, out: Console) -> None:
             say.moved_line(comparison),
             say.others_line(comparison),
             say.net_line(comparison, table),
-            say.untraced_line(comparison, table),
+            say.untraced_line(comparison),
         ]
         out.print()
         for line in lines:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nsys_builder import Rows, nsys_trace
 
 from profkit.accounting import Census, Selection, take_census
+from profkit.cli import main
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Finding, Gates, Input
 from profkit.readers import detect
@@ -80,7 +84,7 @@ def names(comparison: Comparison, status: str) -> list[str]:
     return [f.row.name for f in comparison.findings if f.status == status]
 
 
-def statuses(findings: tuple[Finding, ...] | list[Finding]) -> dict[str, str]:
+def statuses(findings: Sequence[Finding]) -> dict[str, str]:
     """Name to status, for findings of distinct names."""
     return {f.row.name: f.status for f in findings}
 
@@ -98,7 +102,32 @@ def launches_by_layer(census: Census) -> dict[int, float]:
     return dict(zip(layers["number"].tolist(), per_step.tolist(), strict=True))
 
 
-def profkit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own, as a user does."""
+@dataclass(frozen=True)
+class Output:
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def profkit(*arguments: str | Path) -> Output:
+    """Run the command line's own entry point in this process; what it does not expect is raised."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
+    hook, code = sys.excepthook, 0
+    try:
+        with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+            main([*map(str, arguments)])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    finally:
+        sys.excepthook = hook
+    texts = [s.buffer.getvalue().decode("utf-8") for s in streams if isinstance(s.buffer, io.BytesIO)]
+    return Output(code, *texts)
+
+
+def profkit_process(*arguments: str | Path) -> Output:
+    """Run the command line in a process of its own, as a user does; takes a second or more."""
     command = [sys.executable, "-m", "profkit.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False, timeout=60)
+    return Output(done.returncode, done.stdout, done.stderr)

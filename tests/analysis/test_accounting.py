@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from bench import Bench, launches_by_layer
-from nsys_builder import Launch, Recording, Rows, step_recording
+from nsys_builder import Launch, Rows
+from recording import Recording, step_recording
 
 from profkit.errors import ProfkitError
 
@@ -42,7 +43,11 @@ def test_times_of_a_slot_are_kept_by_step(bench: Bench) -> None:
 
 def test_two_launches_of_one_kernel_in_a_layer_are_two_slots(bench: Bench) -> None:
     slots = bench.count(step_recording(["fill gemm fill"], replays=3).rows).chosen.slots
-    assert slots[["name", "occurrence", "launches"]].to_numpy().tolist() == [["fill", 0, 3], ["gemm", 0, 3], ["fill", 1, 3]]
+    assert slots[["name", "occurrence", "launches"]].to_numpy().tolist() == [
+        ["fill", 0, 3],
+        ["gemm", 0, 3],
+        ["fill", 1, 3],
+    ]
 
 
 @pytest.mark.parametrize(

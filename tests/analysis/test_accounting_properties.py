@@ -12,7 +12,8 @@ from typing import Any
 from bench import Bench
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from nsys_builder import START_END, Kernel, Launch, Node, Op, Range, Recording, Rows
+from nsys_builder import START_END, Kernel, Range, Rows
+from recording import Op, Recording
 
 from profkit.accounting import Census, KindCensus
 
@@ -162,18 +163,25 @@ def _renamed(rows: Rows) -> Rows:
     def correlation(c: int | None) -> int | None:
         return None if c is None else c * 5 + 3
 
-    def thread(row: Range | Node | Launch) -> dict[str, int]:
-        return {"pid": row.pid * 3 + 1, "tid": row.tid + 9}
-
-    kernels = []
-    for k in rows.kernels:
-        ids = {"pid": k.pid * 3 + 1, "stream": k.stream + 1000, "graph": None if k.graph is None else k.graph + 77}
-        kernels.append(replace(k, node=node(k.node), correlation=correlation(k.correlation), **ids))
+    kernels = [
+        replace(
+            k,
+            pid=k.pid * 3 + 1,
+            stream=k.stream + 1000,
+            graph=None if k.graph is None else k.graph + 77,
+            node=node(k.node),
+            correlation=correlation(k.correlation),
+        )
+        for k in rows.kernels
+    ]
     return Rows(
         kernels,
-        [replace(r, **thread(r)) for r in rows.ranges],
-        [replace(n, node=node(n.node) or 0, origin=node(n.origin), **thread(n)) for n in rows.nodes],
-        [replace(c, correlation=correlation(c.correlation), **thread(c)) for c in rows.launches],
+        [replace(r, pid=r.pid * 3 + 1, tid=r.tid + 9) for r in rows.ranges],
+        [
+            replace(n, pid=n.pid * 3 + 1, tid=n.tid + 9, node=node(n.node) or 0, origin=node(n.origin))
+            for n in rows.nodes
+        ],
+        [replace(c, pid=c.pid * 3 + 1, tid=c.tid + 9, correlation=correlation(c.correlation)) for c in rows.launches],
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from bench import Bench, codes, names
-from nsys_builder import Recording, Rows, step_recording
+from nsys_builder import Rows
+from recording import Recording, step_recording
 
 from profkit.comparison.model import Comparison
 

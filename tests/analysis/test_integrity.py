@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from bench import Bench, launches_by_layer
-from nsys_builder import Graph, Kernel, Launch, Recording, Rows, ops, step_recording
+from nsys_builder import Kernel, Launch, Rows
+from recording import Graph, Recording, ops, step_recording
 
 from profkit.accounting import Census
 

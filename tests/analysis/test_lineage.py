@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from bench import Bench, launches_by_layer
-from nsys_builder import Kernel, Launch, Node, Range, Recording, Rows, step_recording
+from nsys_builder import Kernel, Launch, Node, Range, Rows
+from recording import Recording, step_recording
 
 A, B = 1 << 32, 2 << 32
 
@@ -62,7 +63,9 @@ def test_conflicting_origins_are_reported_once(bench: Bench) -> None:
 
 
 def test_what_descends_from_a_contradiction_is_not_placed_either(bench: Bench) -> None:
-    rows = one_op([Node(A, 15), Node(A + 1, 35), Node(B, 50, A), Node(B, 50, A + 1), Node(3 << 32, 60, B)], node=3 << 32)
+    rows = one_op(
+        [Node(A, 15), Node(A + 1, 35), Node(B, 50, A), Node(B, 50, A + 1), Node(3 << 32, 60, B)], node=3 << 32
+    )
     assert bench.count(rows).ledger.unattributed == 1
 
 

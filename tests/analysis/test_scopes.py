@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from bench import Bench, launches_by_layer
-from nsys_builder import DOMAIN, MARK, START_END, Kernel, Launch, Range, Recording, Rows, step_recording
+from nsys_builder import DOMAIN, MARK, START_END, Kernel, Launch, Range, Rows
+from recording import Recording, step_recording
 
 
 def eager(ranges: list[Range], launch_at: int = 50, tid: int = 100) -> Rows:
@@ -82,7 +83,11 @@ def test_registered_and_plain_texts_are_both_read(bench: Bench) -> None:
 
 def test_marks_domains_and_an_unclosed_range_do_no_harm(bench: Bench) -> None:
     # GIVEN rows with end NULL: a mark, a domain creation, and a range that was never closed
-    ranges = [Range("mark", 5, None, style=MARK), Range("dom", 0, None, style=DOMAIN, domain=3), Range("layers.4", 7, None)]
+    ranges = [
+        Range("mark", 5, None, style=MARK),
+        Range("dom", 0, None, style=DOMAIN, domain=3),
+        Range("layers.4", 7, None),
+    ]
 
     census = bench.count(eager(ranges))
 
@@ -111,7 +116,9 @@ def test_a_range_still_open_behind_an_overlapping_one_counts(bench: Bench) -> No
 
 
 def test_the_innermost_range_that_names_a_layer_decides(bench: Bench) -> None:
-    assert scope(bench, eager([Range("encoder.layers.1", 0, 100), Range("adapter_layer_7", 10, 90)])).endswith("layer_7")
+    assert scope(bench, eager([Range("encoder.layers.1", 0, 100), Range("adapter_layer_7", 10, 90)])).endswith(
+        "layer_7"
+    )
 
 
 @pytest.mark.parametrize(

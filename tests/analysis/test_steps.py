@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from bench import Bench, launches_by_layer
-from nsys_builder import Graph, Recording, Rows, step_recording
+from nsys_builder import Rows
+from recording import Graph, Recording, step_recording
 
 from profkit.accounting import Census
 from profkit.errors import ProfkitError

@@ -6,7 +6,7 @@ import numpy as np
 from bench import Bench
 from hypothesis import given
 from hypothesis import strategies as st
-from nsys_builder import step_recording
+from recording import step_recording
 
 from profkit.timeline import busy_and_span
 

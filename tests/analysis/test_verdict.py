@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from bench import Bench, codes
-from nsys_builder import Kernel, Launch, Rows, step_recording
+from nsys_builder import Kernel, Launch, Rows
+from recording import step_recording
 
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates, Input
@@ -140,7 +141,9 @@ def graph_level() -> Rows:
         pytest.param(graph_level(), "graph-level", id="graph level"),
         pytest.param(Rows(launches=[Launch("cudaLaunchKernel", 1, 1)]), "empty", id="empty"),
         pytest.param(step(FUSED, layers=3), "other-layer-count", id="layer count"),
-        pytest.param(Rows([Kernel("k", 5, 9, 1)], [], [], [Launch("cudaLaunchKernel", 1, 1)]), "no-layers", id="no layers"),
+        pytest.param(
+            Rows([Kernel("k", 5, 9, 1)], [], [], [Launch("cudaLaunchKernel", 1, 1)]), "no-layers", id="no layers"
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_inconclusive_for_one_named_cause(bench: Bench, after: Rows, code: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from capture_cli import STUB_NSYS, alive, names, profkit, start, wait_until
 
 from profkit import run_dir
-from profkit.capture.command_run import more_flags
+from profkit.capture.command_recorder import more_flags
 from profkit.errors import ProfkitError
 
 NSYS = {"PROFKIT_NSYS": str(STUB_NSYS)}

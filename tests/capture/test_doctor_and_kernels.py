@@ -30,7 +30,7 @@ def test_each_profiler_is_usable_or_says_how_to_mend_it(tmp_path: Path) -> None:
     done = profkit("doctor", "--format", "json", cwd=tmp_path, PROFKIT_NSYS=str(STUB_NSYS))
     assert done.returncode == 0, done.stderr
     found = states(done.stdout)
-    assert list(found) == ["nsys", "torch", "dispatch"]
+    assert list(found) == ["nsys", "rocprofv3", "torch", "dispatch"]
     assert found["dispatch"]["usable"] is True
     assert found["nsys"]["version"] == "2025.3.1.90"
     assert found["nsys"]["usable"] is found["torch"]["usable"] is torch.cuda.is_available()

@@ -24,6 +24,7 @@ from builders import (
     rocprof_json,
     write_csv,
 )
+from test_nsys_parquet import parquetdir
 
 from profkit.readers.detect import read
 from profkit.trace import NONE, Trace
@@ -42,6 +43,10 @@ def nsys(name: str) -> Callable[[Path], Path]:
         return H200 / name
 
     return sample
+
+
+def parquet(name: str) -> Callable[[Path], Path]:
+    return lambda folder: parquetdir(nsys(name)(folder), folder / "x_pqtdir")
 
 
 def kineto(header: dict[str, object], launch: str, **args: object) -> Callable[[Path], Path]:
@@ -94,6 +99,8 @@ NODE = {"graph id": 5, "graph node id": (5 << 32) | 3}
 SAMPLES: dict[tuple[str, str], list[Callable[[Path], Path]]] = {
     ("nsys SQLite, node trace", "2023.4"): [nsys("toy_eager.nsys2023.sqlite")],
     ("nsys SQLite, node trace", "2025.3"): [nsys("toy_eager.nsys2025.sqlite")],
+    ("nsys Parquet, node trace", "2023.4"): [parquet("toy_eager.nsys2023.sqlite")],
+    ("nsys Parquet, node trace", "2025.3"): [parquet("toy_eager.nsys2025.sqlite")],
     ("torch.profiler, CUDA", "graph ids in the arguments"): [kineto(CUDA, "cudaGraphLaunch", **SHAPE, **NODE)],
     ("torch.profiler, CUDA", "without graph ids"): [kineto(CUDA, "cudaGraphLaunch", **SHAPE)],
     ("torch.profiler, ROCm", "eager"): [kineto(ROCM, "hipLaunchKernel", **SHAPE)],
@@ -158,8 +165,7 @@ def test_the_matrix_says_what_a_recording_tells(tmp_path: Path, key: tuple[str, 
 def test_diagnostic_codes_of_the_readers_are_explained() -> None:
     """A code that a reader reports stands in the page, and the other way round."""
     readers = Path(__file__).parents[2] / "profkit" / "readers"
-    names = ("kineto*.py", "rocm*.py", "roc*.py", "columns.py")
-    source = "".join(p.read_text() for pattern in names for p in sorted(readers.glob(pattern)))
+    source = "".join(p.read_text() for p in sorted(readers.glob("*.py")))
     reported = set(re.findall(r'Diagnostic\(\s*"([a-z0-9-]+)"', source))
     explained = set(re.findall(r"\(`([a-z0-9-]+)`\)", DOC.read_text()))
     assert explained == reported

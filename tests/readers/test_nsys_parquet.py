@@ -159,7 +159,7 @@ def test_other_directories_and_parquet_files_are_no_export(tmp_path: Path) -> No
     pq.write_table(pa.table({"a": [1]}), path)
 
     assert not nsys_parquet.is_export(tmp_path)
-    with pytest.raises(ProfkitError, match="a directory without run.json"):
+    with pytest.raises(ProfkitError, match="a directory without run"):
         detect.read(tmp_path)
     with pytest.raises(ProfkitError, match="of no format that profkit knows"):
         detect.read(path)

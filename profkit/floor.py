@@ -1,0 +1,59 @@
+"""The dispatch floor: what a launch costs when its kernel does nothing, and which launches cost little more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from profkit.accounting import KindCensus
+
+#: A kernel that lasts at most so many times the floor is at it. On an H200 the kernel that copies one element lasts
+#: 1.0 to 1.1 µs under nsys; the eight kernels of the DCP mask, whose work is a few hundred elements, last 0.8 to 2.1 µs
+#: and the next larger ones 2.8 µs and more (docs/results/dispatch-floor.md).
+FACTOR = 2.0
+#: A kernel that lasts longer than this is no estimate of a floor: the slowest measured is about 4.4 µs (MI355X).
+HIGHEST_ESTIMATE_US = 5.0
+
+Source = Literal["measured", "given", "estimated"]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The dispatch floor of a recording.
+
+    Args:
+        us: the duration of a kernel row that does next to nothing, under the same profiler.
+        source: ``measured`` with the capture, ``given`` by the user, or ``estimated`` as the shortest kernel of the
+            trace, which may be too high.
+    """
+
+    us: float
+    source: Source
+
+    def holds(self, us: float) -> bool:
+        """Whether a launch of this mean duration is at the floor."""
+        return us <= FACTOR * self.us
+
+
+def floor_of(record: Mapping[str, Any] | None, census: KindCensus, given_us: float | None) -> Floor | None:
+    """The floor to judge `census` by; None where nothing tells it.
+
+    Args:
+        record: run.json, which holds the floor measured with a capture.
+        given_us: ``--floor-us``.
+    """
+    if given_us is not None:
+        return Floor(given_us, "given")
+    measured = (record or {}).get("floor") or {}
+    traced = (measured.get("load_store") or {}).get("traced_duration") or {}
+    if isinstance(traced.get("median"), int | float):
+        return Floor(float(traced["median"]), "measured")
+    kernels = census.slots["op_kind"] == "kernel"
+    launches = census.slots["launches"].to_numpy()[kernels]
+    if not len(launches):
+        return None
+    shortest = float(np.min(census.slots["ns"].to_numpy()[kernels] / launches)) / 1e3
+    return Floor(shortest, "estimated") if 0 < shortest <= HIGHEST_ESTIMATE_US else None

@@ -1,0 +1,79 @@
+"""Several runs of one side: ranks of a job, or repeated captures of one arm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bench import Bench, codes
+from nsys_builder import Rows
+from recording import step_recording
+
+from profkit.comparison.compare import compare
+from profkit.comparison.model import Comparison, Input
+from profkit.errors import ProfkitError
+
+BEFORE, FUSED = "gemm:3000 fill:900 mask:900 pack:1300", "gemm:3000 pack:1800"
+
+
+def run(layer: str, seed: int, *, replays: int = 6, outside: str = "") -> Rows:
+    """One run of 3 layers."""
+    return step_recording([layer] * 3, replays=replays, jitter_ns=6, seed=seed, outside=outside).rows
+
+
+def side(bench: Bench, label: str, *rows: Rows) -> Input:
+    """Several recordings as one side."""
+    first, *more = [bench.side(r, f"{label}/{i}") for i, r in enumerate(rows)]
+    return replace(first, label=label, more=tuple(more))
+
+
+def repeated(bench: Bench, *, replays: tuple[int, int, int] = (6, 6, 6)) -> Comparison:
+    """Three captures a side."""
+    before = side(bench, "before", *(run(BEFORE, i, replays=n) for i, n in enumerate(replays)))
+    after = side(bench, "after", *(run(FUSED, 10 + i, replays=n) for i, n in enumerate(replays)))
+    return compare(before, after)
+
+
+def test_repeated_runs_are_judged_as_independent_runs(bench: Bench) -> None:
+    comparison = repeated(bench)
+    assert (comparison.verdict, comparison.samples) == ("confirmed", "runs")
+    assert "replays-not-runs" not in codes(comparison)
+
+
+def test_launches_stay_per_layer_per_step(bench: Bench) -> None:
+    net = repeated(bench, replays=(2, 5, 9)).net
+    assert net is not None
+    assert (net.launches_per_layer, net.launches_per_step) == (-2, -6)
+
+
+def test_sums_of_merged_runs_are_the_sums_of_the_runs(bench: Bench) -> None:
+    rows = [run(BEFORE, i, replays=n, outside="embed:70") for i, n in enumerate((2, 5))]
+    parts = [bench.count(r).chosen for r in rows]
+    merged = side(bench, "a", *rows).chosen
+    assert merged.kind.steps == 7
+    assert int(merged.slots["ns"].sum()) == sum(int(p.slots["ns"].sum()) for p in parts) == int(merged.slot_ns.sum())
+    assert int(merged.outside_ns.sum()) == sum(int(p.outside_ns.sum()) for p in parts)
+
+
+def test_outside_rows_of_one_canonical_name_keep_all_their_time(bench: Bench) -> None:
+    outside = "triton_poi_fused_add_1:500 triton_poi_fused_add_2:700"
+    merged = side(bench, "a", *(run(BEFORE, i, outside=outside) for i in range(2))).chosen
+    assert int(merged.outside_ns.sum()) == int(merged.outside["ns"].sum())
+
+
+def test_a_run_unlike_the_others_is_named(bench: Bench) -> None:
+    before = side(bench, "before", run(BEFORE, 1), run(BEFORE, 2), run(BEFORE + " extra", 3))
+    after = side(bench, "after", run(FUSED, 4), run(FUSED, 5), run(FUSED, 6))
+    said = [r.message for r in compare(before, after).reasons if r.code == "unlike-run"]
+    assert said
+    assert all(text.startswith("before/2 ") for text in said)
+    assert "5 launches a layer where the others have 4" in said[0]
+
+
+def test_runs_with_other_layers_are_refused_or_inconclusive(bench: Bench) -> None:
+    other = step_recording([BEFORE] * 2, replays=6).rows
+    sides = side(bench, "before", run(BEFORE, 1), other), side(bench, "after", run(FUSED, 2), run(FUSED, 3))
+    try:
+        comparison = compare(*sides)
+    except ProfkitError:
+        return
+    assert comparison.verdict == "inconclusive"
