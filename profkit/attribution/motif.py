@@ -28,6 +28,8 @@ _REGULAR_SHARE = 0.5
 _CANDIDATES = 64
 #: A first layer's beginning is looked for behind at most so many ops that other layers do not have there.
 _MOST_BACK = 8
+#: Divisions that are looked at; a clean step has one for each kernel that its layers share, and they converge.
+_MOST_DIVISIONS = 128
 #: Layers that may lack the kernel to which all beginnings are moved.
 _UNLIKE_SHARE = 0.25
 #: Kinds of layer in one step beyond which a cut is noise; models have up to four.
@@ -75,13 +77,9 @@ def find(codes: Ints, variant: Callable[[int, int], bool], start: int | None = N
     most = max(cut.score[0] for cut in cuts)
     # A cut may lack the layer that lost its kernel, and have another one whole.
     good = sorted((cut for cut in cuts if cut.score[0] >= most - 1), key=lambda cut: cut.score, reverse=True)
-    bounds: dict[tuple[int, ...], None] = {}
-    for cut in good:
-        for positions in _turned(codes, cut.positions, variant) if start is None else [cut.positions]:
-            known = tuple(positions.tolist())
-            if known in bounds:
-                break
-            bounds[known] = None
+    bounds = dict.fromkeys(tuple(cut.positions.tolist()) for cut in good)
+    if start is None:
+        _turn(codes, bounds, variant)
     return Motifs(list(bounds), ambiguous)
 
 
@@ -137,19 +135,18 @@ def _nearest(stretch: Stretch, kinds: Sequence[Stretch]) -> int:
     return best if similarity(stretch, kinds[best]) >= SAME_KIND else -1
 
 
-def _turned(codes: Ints, positions: Ints, variant: Callable[[int, int], bool]) -> Iterator[Ints]:
-    """The same division in other phases: beginnings moved back to an op that comes before all of them."""
-    yield positions
-    for _ in range(len(codes)):
+def _turn(codes: Ints, bounds: dict[tuple[int, ...], None], variant: Callable[[int, int], bool]) -> None:
+    """Add the same divisions in other phases: beginnings moved back to an op that comes before all of them."""
+    open_ones = list(bounds)
+    while open_ones and len(bounds) < _MOST_DIVISIONS:
+        positions = np.array(open_ones.pop(0), dtype=np.int64)
         first = int(positions[0])
         for back in range(1, min(first, _MOST_BACK) + 1):
             moved = _moved(codes, positions, first - back, variant)
-            if moved is not None and isinstance(_cut(codes, moved), _Cut):
-                positions = moved
-                break
-        else:
-            return
-        yield positions
+            known = None if moved is None else tuple(moved.tolist())
+            if moved is not None and known is not None and known not in bounds and isinstance(_cut(codes, moved), _Cut):
+                bounds[known] = None
+                open_ones.append(known)
 
 
 def _moved(codes: Ints, positions: Ints, to: int, variant: Callable[[int, int], bool]) -> Ints | None:

@@ -264,7 +264,7 @@ def _labelled(
     if begun:
         layer[np.flatnonzero(layer == EPILOGUE)] = UNKNOWN
         if not given:
-            _leave_ambiguous(sequence, edges[first : first + len(fits)], begun, layer)
+            _leave_ambiguous(sequence, edges[first : first + len(fits) + 1], begun, layer)
             layer[max(edges[first] - longest, 0) : edges[first]] = UNKNOWN
     return Layering(
         layer,
@@ -290,12 +290,11 @@ def _begun(tail: Stretch, last: _Fit, kinds: Sequence[Stretch]) -> tuple[Stretch
     return last.kind[: len(last.kind) - len(last.missing)] if last.missing else (), 0
 
 
-def _leave_ambiguous(sequence: Stretch, starts: Sequence[int], begun: Stretch, layer: Ints) -> None:
+def _leave_ambiguous(sequence: Stretch, edges: Sequence[int], begun: Stretch, layer: Ints) -> None:
     """Forget what follows, in every layer, the part with which the last one begins: that might as well come first in
     every layer but the first."""
-    ends = [*starts[1:], len(sequence)]
     known: dict[Stretch, int] = {}
-    for start, end in zip(starts, ends, strict=True):
+    for start, end in itertools.pairwise(edges):
         stretch = sequence[start:end]
         if stretch not in known:
             known[stretch] = last_matched(stretch, begun)[0]

@@ -10,7 +10,7 @@ from profkit import runs
 from profkit.accounting import Census, Selection
 from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.comparison.compare import compare
-from profkit.comparison.model import Comparison, Gates, Input
+from profkit.comparison.model import Comparison, Gates, Input, Reason
 from profkit.errors import Exit, ProfkitError
 from profkit.phases import in_phase
 
@@ -25,8 +25,18 @@ def diff(specs: Sequence[str], selection: Selection, gates: Gates, output_format
         ProfkitError: bad input.
     """
     require_format(output_format, FORMATS)
-    before, after = two_sides(specs)
-    comparison = compare(*_inputs(before, after, selection), gates)
+    sides = two_sides(specs)
+    before, after = (_recorded_well(side) for side in sides)
+    notes = [
+        Reason(
+            "set-aside",
+            f"{len(side.runs) - len(kept.runs)} of {len(side.runs)} runs of {side.label} were set aside "
+            "when they were captured and are left out.",
+        )
+        for side, kept in zip(sides, (before, after), strict=True)
+        if len(kept.runs) < len(side.runs)
+    ]
+    comparison = compare(*_inputs(before, after, selection), gates, notes=notes)
     render(comparison, output_format)
     return comparison.exit_code
 
@@ -65,6 +75,19 @@ def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
     return Side(labels[0], found[0]), Side(labels[1], found[1])
 
 
+def _recorded_well(side: Side) -> Side:
+    """`side` without the runs that their capture set aside.
+
+    Raises:
+        ProfkitError: all of them were.
+    """
+    kept = [run for run in side.runs if not (run.record or {}).get("set_aside")]
+    if not kept:
+        why = (side.runs[0].record or {}).get("set_aside") or {}
+        raise ProfkitError(f"Every run of {side.label} was set aside when it was captured ({why.get('message')}).")
+    return Side(side.label, kept)
+
+
 def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Input]:
     every = [*before.runs, *after.runs]
     identities = runs.identities(every)
@@ -94,7 +117,8 @@ def _distinct(side: Sequence[Input]) -> Sequence[Input]:
     """
     labels: dict[str | None, str] = {}
     for run in side:
-        if run.identity in labels:
+        # Counts without times are the same in every run by nature.
+        if run.identity in labels and run.census.info.timed:
             raise ProfkitError(
                 f"{labels[run.identity]} and {run.label} are the same recording, given twice on one side. Copies are "
                 "no repeated runs; leave one out."

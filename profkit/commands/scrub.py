@@ -26,12 +26,15 @@ def scrub(source: Path, target: Path, *, force: bool) -> str:
         ProfkitError: `target` exists, or the format cannot be scrubbed.
     """
     if source.is_dir():
-        run = run_dir.load(source)
-        with run_dir.new(target, force=force) as directory:
-            _scrub_file(run.trace_path, directory / run.trace_path.name)
-            record = {k: v for k, v in run.record.items() if k != "schema"}
-            run_dir.write_record(directory, {**record, "files": [run.trace_path.name]})
-        return f"{target}: run.json and {run.trace_path.name}, scrubbed"
+        found = run_dir.find(source)
+        if found[0].path == source:
+            with run_dir.new(target, force=force) as directory:
+                _scrub_run(found[0], directory)
+            return f"{target}: run.json and {found[0].trace_path.name}, scrubbed"
+        for run in found:
+            with run_dir.new(target / run.path.relative_to(source), force=force) as directory:
+                _scrub_run(run, directory)
+        return f"{target}: {len(found)} runs, scrubbed"
     if target.exists() and not force:
         raise ProfkitError(f"{target} exists and will not be overwritten. Choose another name, or add --force.")
     with tempfile.TemporaryDirectory(prefix=".scrub.", dir=target.parent) as directory_name:
@@ -39,6 +42,12 @@ def scrub(source: Path, target: Path, *, force: bool) -> str:
         _scrub_file(source, part)
         part.replace(target)
     return f"{target}: scrubbed"
+
+
+def _scrub_run(run: run_dir.Run, directory: Path) -> None:
+    _scrub_file(run.trace_path, directory / run.trace_path.name)
+    record = {k: v for k, v in run.record.items() if k != "schema"}
+    run_dir.write_record(directory, {**record, "files": [run.trace_path.name]})
 
 
 def _scrub_file(source: Path, target: Path) -> None:

@@ -21,26 +21,32 @@ from profkit.merging import unlike
 
 
 def compare(
-    before: Input, after: Input, gates: Gates | None = None, thresholds: Thresholds | None = None
+    before: Input,
+    after: Input,
+    gates: Gates | None = None,
+    thresholds: Thresholds | None = None,
+    notes: Sequence[Reason] = (),
 ) -> Comparison:
     """Compare `after` with `before`.
 
     Args:
         gates: conditions to judge by.
         thresholds: when a difference of times counts.
+        notes: reasons that the caller already has, listed with the rest.
     """
     gates, thresholds = gates or Gates(), thresholds or Thresholds()
     timed = all(run.census.info.timed for side in (before, after) for run in side.runs)
-    against, forced = obstacles(before, after), []
+    against, forced = obstacles(before, after), list(notes)
     if gates.force and all(reason.code in FORCEABLE for reason in against):
-        against, forced = [], [Reason("forced", f"Compared by --force, although: {r.message}") for r in against]
+        forced += [Reason("forced", f"Compared by --force, although: {r.message}") for r in against]
+        against = []
     if against:
         return Comparison(
             before=before,
             after=after,
             verdict="inconclusive",
             work="unknown",
-            reasons=tuple(against),
+            reasons=(*against, *notes),
             timed=timed,
             selected_layers=(_selected_layers(before), _selected_layers(after)),
             steps=(_steps(before), _steps(after)),

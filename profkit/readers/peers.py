@@ -23,7 +23,7 @@ _ADVICE = {
 def missing_peers(trace: Trace) -> Diagnostic | None:
     """What to say of a trace whose ops have peers that it does not show; None where nothing hints at any."""
     ops = trace.ops
-    names = ops["name"].cat.categories[ops["name"].cat.codes.unique()] if len(ops) else []
+    names: list[str] = ops["name"].unique().tolist()
     if not any(_COLLECTIVE.search(name) for name in names):
         return None
     if ops[["process", "device"]].drop_duplicates().shape[0] > 1:
