@@ -99,7 +99,7 @@ def attribute(trace: Trace, capture_traces: Sequence[CaptureTrace] = ()) -> Attr
         scopes.paths,
         joined,
         ranges,
-        (*problems, *by_sequence.notes),
+        (*problems, *(note for note in by_sequence.notes if note.code not in {p.code for p in problems})),
         overhead=overhead_scope,
         outside=overhead_scope,
     )

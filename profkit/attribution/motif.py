@@ -9,19 +9,26 @@ step that the repetition explains, so that a layer's leading norm is its own and
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.attribution.segments import RELATED, SAME_KIND, Ints, Misfit, Stretch, repeated_kinds
+from profkit.attribution.segments import RELATED, SAME_KIND, Ints, Stretch, repeated_kinds, shared_run
 from profkit.attribution.similarity import similarity
 
 #: Two equal stretches can be chance; three in a step are taken for layers.
 MIN_LAYERS = 3
+NOTHING_REPEATS = f"no sequence of kernels repeats {MIN_LAYERS} times or more, as layers do"
 #: Of neighbouring stretches, so many must be alike. Halves of layers alternate and never are; of the layers of a hybrid
 #: model with one full-attention layer in four, half are.
 _ALIKE_NEIGHBOURS = 0.25
+#: Neighbours that begin or end with so many ops in common are two kinds of layer (a dense one and one of experts with
+#: the same attention), although they alternate: halves of a layer share a norm, a GEMM and an all-reduce.
+_SIBLING_RUN = 6
+#: Above this similarity, halves that alternate could be two kinds of layer after all, and the user should know.
+_AMBIGUOUS = 0.4
 #: Stretches that are like a kind, among all; below, the cut explains too little to be worth a closer look.
 _REGULAR_SHARE = 0.5
 #: Kernels tried as the one that occurs once a layer: a layer of the recorded models has at most 40 different ones.
@@ -37,50 +44,58 @@ _MAX_KINDS = 16
 
 
 @dataclass(frozen=True)
-class Motifs:
-    """Where layers may begin.
-
-    Args:
-        bounds: index of each layer's first op, for every division that explains the sequence about as well.
-        ambiguous: two stretches alternate, alike enough to be two kinds of layer; taken together as one layer.
-    """
-
-    bounds: Sequence[tuple[int, ...]]
-    ambiguous: bool
-
-
-@dataclass(frozen=True)
 class _Cut:
+    """A good cut: where, and how many of its stretches are like others."""
+
     positions: Ints
-    kinds: Sequence[Stretch]
-    score: tuple[int, int, int]
+    score: int
 
 
-def find(codes: Ints, variant: Callable[[int, int], bool], start: int | None = None) -> Motifs | Misfit:
-    """Find the motif of a sequence.
+class Search:
+    """Where the layers of a sequence may begin.
 
     Args:
         codes: the ops' names as integers, shape [ops].
         variant: whether two codes are variants of one kernel.
         start: the code with which layers shall begin; None decides it by the convention above.
     """
-    cuts: list[_Cut] = []
-    ambiguous = False
-    for token in _candidates(codes) if start is None else iter([start]):
-        cut = _cut(codes, np.flatnonzero(codes == token))
-        if isinstance(cut, _Cut):
-            cuts.append(cut)
-        else:
-            ambiguous |= cut
-    if not cuts:
-        return Misfit(f"no sequence of kernels repeats {MIN_LAYERS} times or more, as layers do")
-    most = max(cut.score[0] for cut in cuts)
-    # A cut may lack the layer that lost its kernel, and have another one whole.
-    good = sorted((cut for cut in cuts if cut.score[0] >= most - 1), key=lambda cut: cut.score, reverse=True)
-    bounds = dict.fromkeys(tuple(cut.positions.tolist()) for cut in good)
-    if start is None:
-        _turn(codes, bounds, variant)
-    return Motifs(list(bounds), ambiguous)
+
+    def __init__(self, codes: Ints, variant: Callable[[int, int], bool], start: int | None = None) -> None:
+        self.codes, self.variant, self.start = codes, variant, start
+        #: Layers of the finest division so far.
+        self.most = 0
+        #: Two stretches alternate, alike enough to be two kinds of layer; taken together as one layer.
+        self.ambiguous = False
+
+    def divisions(self) -> Iterator[tuple[int, ...]]:
+        """The index of each layer's first op, for every division that may explain the sequence; the finest first."""
+        seen: set[tuple[int, ...]] = set()
+        for token in _candidates(self.codes) if self.start is None else iter([self.start]):
+            cut = _cut(self.codes, np.flatnonzero(self.codes == token))
+            if not isinstance(cut, _Cut):
+                self.ambiguous |= cut
+                continue
+            self.most = max(self.most, cut.score)
+            # A cut may lack the layer that lost its kernel, and have another one whole.
+            if cut.score >= self.most - 1:
+                yield from self._in_all_phases(cut.positions, seen)
+
+    def _in_all_phases(self, positions: Ints, seen: set[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+        """A division, and the same one with all beginnings moved back to an op that comes before each of them."""
+        waiting = [tuple(positions.tolist())]
+        while waiting and len(seen) < _MOST_DIVISIONS:
+            bounds = waiting.pop(0)
+            if bounds in seen:
+                continue
+            seen.add(bounds)
+            yield bounds
+            if self.start is not None:
+                return
+            first = bounds[0]
+            for back in range(1, min(first, _MOST_BACK) + 1):
+                moved = _moved(self.codes, np.array(bounds, dtype=np.int64), first - back, self.variant)
+                if moved is not None and isinstance(_cut(self.codes, moved), _Cut):
+                    waiting.append(tuple(moved.tolist()))
 
 
 def _candidates(codes: Ints) -> Iterator[int]:
@@ -120,33 +135,17 @@ def _cut(codes: Ints, positions: Ints) -> _Cut | bool:
     alike = {(i, j): similarity(kinds[i], kinds[j]) for i, j in set(pairs)}
     if not pairs or min(alike.values()) < RELATED:
         return False
-    if sum(alike[pair] >= SAME_KIND for pair in pairs) < _ALIKE_NEIGHBOURS * len(pairs):
-        return min(alike.values()) >= (RELATED + SAME_KIND) / 2
-    # How the last stretch ends depends on where in the layer the cut is, so it counts for none and against none.
-    near = sum(i < 0 <= n for i, n in zip(of[:-1], nearest[:-1], strict=True))
-    whole = sum(i >= 0 for i in of[:-1])
-    odd = len(of) - 1 - whole
-    return _Cut(positions, kinds, (whole + near, near - odd, -odd))
+    siblings = {(i, j) for i, j in alike if alike[i, j] >= SAME_KIND or shared_run(kinds[i], kinds[j]) >= _SIBLING_RUN}
+    if sum(pair in siblings for pair in pairs) < _ALIKE_NEIGHBOURS * len(pairs):
+        return min(alike.values()) >= _AMBIGUOUS
+    # How the last stretch ends depends on where in the layer the cut is, so it does not count.
+    return _Cut(positions, sum(i >= 0 for i in nearest[:-1]))
 
 
 def _nearest(stretch: Stretch, kinds: Sequence[Stretch]) -> int:
     """The kind of which `stretch` is an irregular layer, -1 for none."""
     best = max(range(len(kinds)), key=lambda i: similarity(stretch, kinds[i]))
     return best if similarity(stretch, kinds[best]) >= SAME_KIND else -1
-
-
-def _turn(codes: Ints, bounds: dict[tuple[int, ...], None], variant: Callable[[int, int], bool]) -> None:
-    """Add the same divisions in other phases: beginnings moved back to an op that comes before all of them."""
-    open_ones = list(bounds)
-    while open_ones and len(bounds) < _MOST_DIVISIONS:
-        positions = np.array(open_ones.pop(0), dtype=np.int64)
-        first = int(positions[0])
-        for back in range(1, min(first, _MOST_BACK) + 1):
-            moved = _moved(codes, positions, first - back, variant)
-            known = None if moved is None else tuple(moved.tolist())
-            if moved is not None and known is not None and known not in bounds and isinstance(_cut(codes, moved), _Cut):
-                bounds[known] = None
-                open_ones.append(known)
 
 
 def _moved(codes: Ints, positions: Ints, to: int, variant: Callable[[int, int], bool]) -> Ints | None:
@@ -159,13 +158,18 @@ def _moved(codes: Ints, positions: Ints, to: int, variant: Callable[[int, int], 
     at = at[np.minimum(np.searchsorted(at, positions), len(at)) - 1]
     inside = np.r_[True, at[1:] > positions[:-1]]
     at[0] = to
+    # A layer that lost its own such op may have one of its predecessor's: then what follows it is like no other's.
+    heads = [tuple(codes[a:b].tolist()) for a, b in zip(at.tolist(), positions.tolist(), strict=True)]
+    counts = Counter(heads)
+    inside[1:] &= np.array([counts[head] > 1 for head in heads[1:]], dtype=np.bool_)
     if np.count_nonzero(~inside) <= _UNLIKE_SHARE * len(positions):
         return np.where(inside, at, positions)
     ahead = codes[positions[1:] - 1]
     usual = int(np.bincount(ahead).argmax())
     same = np.r_[True, ahead == usual]
     if to == positions[0] - 1 and np.count_nonzero(~same) <= _UNLIKE_SHARE * len(positions) and variant(before, usual):
-        return np.where(same, positions - 1, positions)
+        moved = np.where(same, positions - 1, positions)
+        return moved if (np.diff(moved) > 0).all() else None
     return None
 
 

@@ -51,13 +51,19 @@ def layers(codes: Ints, names: Mapping[int, str], start: str | None = None) -> t
         wanted = next((c for c in dict.fromkeys(codes.tolist()) if names[c] == start), None)
         if wanted is None:
             return Misfit(f"the kernel with which layers begin on the other side, {start}, does not occur")
-    found = motif.find(codes, variant, wanted)
-    if isinstance(found, Misfit):
-        return found
-    answers = [label(codes, bounds, variant) for bounds in found.bounds]
-    layerings = [a for a in answers if isinstance(a, Layering)]
+    search = motif.Search(codes, variant, wanted)
+    layerings: list[Layering] = []
+    reasons: list[str] = []
+    for bounds in search.divisions():
+        answer = label(codes, bounds, variant)
+        if isinstance(answer, Misfit):
+            reasons.append(answer.reason)
+            continue
+        layerings.append(answer)
+        if not answer.unexplained and not answer.doubt and answer.count > search.most:
+            break
     if not layerings:
-        return next(a for a in answers if isinstance(a, Misfit))
+        return Misfit(reasons[0] if reasons else motif.NOTHING_REPEATS)
     least = min(map(_cost, layerings))
     equal = [a for a in layerings if _cost(a) == least]
     # Of equally good phases the convention takes the earliest; one that is doubtful makes all of them so.
@@ -69,7 +75,7 @@ def layers(codes: Ints, names: Mapping[int, str], start: str | None = None) -> t
     covered = np.count_nonzero(best.layer >= 0)
     if covered < _LEAST_COVERAGE * len(codes):
         return Misfit(f"the repetition covers {covered} of {len(codes)} ops, too few to be a model's layers")
-    return best, found.ambiguous
+    return best, search.ambiguous
 
 
 def _cost(found: Layering) -> float:

@@ -97,7 +97,8 @@ def label(
     kinds = repeated_kinds(stretches) or (list(dict.fromkeys(stretches[:-1])) if given else [])
     if not kinds:
         return Misfit("no stretch between two beginnings occurs twice")
-    fits = [_fit(stretch, kinds, variant) for stretch in stretches]
+    distinct = {stretch: _fit(stretch, kinds, variant) for stretch in dict.fromkeys(stretches)}
+    fits = [distinct[stretch] for stretch in stretches]
     if given:
         fits = [_as_given(fits[i], s, kinds, is_last=i == len(fits) - 1) for i, s in enumerate(stretches)]
     # A last stretch like no kind has no known end: nothing says where its layer would stop.
@@ -118,20 +119,17 @@ def label(
 
 
 def repeated_kinds(stretches: Sequence[Stretch]) -> list[Stretch]:
-    """The stretches that occur at least twice; the last one counts where a whole earlier one begins it."""
+    """The kinds of layer: stretches that occur at least twice, the last one not counted, of which nobody knows the end.
+
+    The heaviest such stretch is one of layers. What has little to do with any kind, or is a part of one, is none. What
+    has a kind in it and more, time and again, is the layer of which that kind is a part: then there are no kinds.
+    """
     counts = Counter(stretches[:-1])
-    tail = stretches[-1]
-    whole = max((s for s in counts if tail[: len(s)] == s), key=len, default=None)
-    # What only begins a longer stretch is no kind for that: the last layer may have lost its end.
-    if whole is not None and not any(len(s) > len(whole) and s[: len(whole)] == whole for s in counts):
-        counts[whole] += 1
     kept: list[Stretch] = []
-    # The kind with most ops is one of layers; what is a part of another kind, or has little to do with any, is none.
     for kind in sorted((s for s, n in counts.items() if n >= 2), key=lambda s: -len(s) * counts[s]):
-        if not kept or (
-            any(similarity(kind, k) >= RELATED for k in kept)
-            and not any(holds(kind, k) or holds(k, kind) for k in kept)
-        ):
+        if any(holds(kind, k) for k in kept):
+            return []
+        if not kept or any(similarity(kind, k) >= RELATED and not holds(k, kind) for k in kept):
             kept.append(kind)
     return kept
 
@@ -200,7 +198,7 @@ def is_own_kind(stretch: Stretch, kinds: Sequence[Stretch]) -> bool:
     other with more around it, as two layers that lost the border between them would be.
     """
     return any(
-        _run(stretch, kind) >= max(_LEAST_RUN, RELATED * max(len(stretch), len(kind)))
+        shared_run(stretch, kind) >= max(_LEAST_RUN, RELATED * max(len(stretch), len(kind)))
         and not holds(stretch, kind)
         and not holds(kind, stretch)
         and not _repeats(stretch, kind)
@@ -215,7 +213,7 @@ def _repeats(stretch: Stretch, kind: Stretch) -> bool:
     return again >= 2 or 2 * again > len(once)
 
 
-def _run(first: Stretch, second: Stretch) -> int:
+def shared_run(first: Stretch, second: Stretch) -> int:
     """The ops in a row that both begin with, or both end with, whichever is more."""
     return max(_common_start(first, second), _common_start(first[::-1], second[::-1]))
 
@@ -249,6 +247,8 @@ def _labelled(
         layer[start : start + fit.ops] = number
         order.setdefault(fit.kind, len(order))
         layer[start + fit.ops : stop] = UNKNOWN
+        if not given and number < len(fits) - 1 and _resembles(sequence[start + fit.ops : stop], kinds):
+            doubt = f"what lies between layers {number} and {number + 1} looks like a part of one more"
     if not fits[-1].missing:
         layer[edges[first + len(fits) - 1] + fits[-1].ops :] = EPILOGUE
     layer[edges[first + len(fits)] :] = beyond
@@ -258,6 +258,10 @@ def _labelled(
     like_layers = {c for c in outside if any(variant(c, k) for k in set(itertools.chain(*kinds)))}
     unexplained = sum(fit.edits for fit in fits) + sum(outside[c] for c in like_layers) - spared
     tail = np.flatnonzero(layer == EPILOGUE)
+    # What follows some layer in the middle may be the end of a longer kind, and then of the last one, too.
+    loose = {sequence[i] for i in np.flatnonzero(layer[: edges[first + len(fits) - 1]] == UNKNOWN).tolist()}
+    for i in itertools.takewhile(lambda i: sequence[i] in loose, tail.tolist()):
+        layer[i] = UNKNOWN
     if len(tail) and _resembles(sequence[tail[0] :][:longest], kinds):
         layer[tail] = UNKNOWN
         doubt = "" if given or begun else "what follows the last layer looks like a part of one more"

@@ -144,12 +144,14 @@ class _Reader:
         mended = sum(t.mended_rows for _, t in run.parts)
         if mended:
             self.rows.note(Diagnostic("mended-quotes", f"{mended} rows have quotes inside a name and were mended."))
-        if owners.unknown:
+        if owners.by_thread:
+            unknown = f"{owners.unknown} ops belong to none of them for certain"
+            told = unknown if owners.unknown else "their threads tell them apart"
             self.rows.note(
                 Diagnostic(
                     "mixed-processes",
-                    f"The files of {owners.count} processes are one, and {owners.unknown} ops belong to none of them "
-                    "for certain. Record one file per process: rocprofv3 -o NAME_%pid%.",
+                    f"The files of {owners.count} processes are one, and {told}. "
+                    "Record one file per process: rocprofv3 -o NAME_%pid%.",
                 )
             )
 
@@ -236,6 +238,8 @@ class _Owners:
 
     def __init__(self, run: _Run, guids: Texts) -> None:
         self.unknown = 0
+        #: Whether only threads told the process of some op.
+        self.by_thread = False
         self._guids = guids
         self._by_thread: dict[int, int] = {}
         self._by_guid: dict[int, int] = {}
@@ -269,6 +273,7 @@ class _Owners:
             return _mapped(guid, {g: self._by_guid.get(g, NONE - 1 - g) for g in np.unique(guid).tolist()})
         if self._only is not None:
             return np.full(len(part), self._only, np.int64)
+        self.by_thread = True
         pid = _mapped(part.integers("thread_id"), self._by_thread)
         self.unknown += int((pid == NONE).sum())
         return pid

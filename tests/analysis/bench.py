@@ -25,6 +25,8 @@ from profkit.trace import Trace
 #: The files that came with the project's brief, beside the repository.
 SHARED = Path(__file__).parents[2].parent / "shared"
 
+#: Counting is pure and takes most of a test's time: equal rows, which many tests share, are counted once.
+_COUNTED: dict[str, Census] = {}
 _SELECTION = ("layers", "scope", "steps", "graph")
 
 
@@ -46,8 +48,11 @@ class Bench:
 
     def count(self, rows: Rows, **options: Any) -> Census:
         """The rows, counted."""
-        selection = Selection(**{k: options.pop(k) for k in _SELECTION if k in options})
-        return take_census(self.trace(rows, **options), selection)
+        key = repr((rows, sorted(options.items())))
+        if key not in _COUNTED:
+            selection = Selection(**{k: options.pop(k) for k in _SELECTION if k in options})
+            _COUNTED[key] = take_census(self.trace(rows, **options), selection)
+        return _COUNTED[key]
 
     def side(self, rows: Rows, label: str, record: Mapping[str, Any] | None = None, **options: Any) -> Input:
         """The rows as one side of a diff."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench import Bench, launches_by_layer
-from nsys_builder import Launch, Rows
+from nsys_builder import Kernel, Launch, Rows
 from recording import Recording, step_recording
 
 from profkit.errors import ProfkitError
@@ -119,6 +119,16 @@ def test_each_place_outside_layers_has_its_rows(bench: Bench) -> None:
     ]
     ledger = census.ledger
     assert (ledger.in_layers, ledger.in_ranges, ledger.in_graph_outside_layers, ledger.outside_graphs) == (2, 3, 2, 1)
+
+
+def test_unattributed_ops_have_their_rows(bench: Bench) -> None:
+    rows = step_recording(["gemm"], replays=2).rows
+    rows.kernels += [Kernel("orphan", 5, 8, 9999), Kernel("orphan", 10, 14, None)]
+    census = bench.count(rows)
+    assert census.ledger.unattributed == 2
+    assert census.beyond_steps[["where", "name", "launches", "ns"]].to_numpy().tolist() == [
+        ["(unattributed)", "orphan", 2, 7]
+    ]
 
 
 def test_layer_numbers_sort_as_numbers(bench: Bench) -> None:

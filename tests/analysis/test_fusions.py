@@ -53,6 +53,13 @@ def test_a_neighbour_that_did_not_grow_absorbs_only_where_outputs_prove_it(bench
     assert fusions(bench.diff(before, after, records=(DIGESTS, DIGESTS))) == [(["a", "b"], "pack", "adjacent")]
 
 
+def test_a_neighbour_that_became_faster_absorbs_nothing(bench: Bench) -> None:
+    comparison = bench.diff(step("gemm a b pack:2000"), step("gemm pack:1500", seed=1))
+    assert names(comparison, "changed") == ["pack"]
+    assert fusions(comparison) == []
+    assert comparison.work == "unknown"
+
+
 def test_two_stretches_are_two_fusions(bench: Bench) -> None:
     comparison = bench.diff(step("a b gemm:3000 c d pack:2000"), step("gemm:3900 pack:2900", seed=1))
     assert fusions(comparison) == [(["a", "b"], "gemm", "grew"), (["c", "d"], "pack", "grew")]

@@ -124,3 +124,26 @@ def test_a_node_executed_twice_by_one_launch_is_left_out_and_reported(bench: Ben
     census = bench.count(rows)
     assert census.chosen.kind.steps == 20
     assert "doubled-node" in codes(census)
+
+
+def instantiated(recording: Recording, launches: str) -> Graph:
+    """The replayed graph of a recording without replays."""
+    nodes = [n.node for n in recording.rows.nodes if n.origin is not None]
+    return Graph(nodes[0] >> 32, list(zip(nodes, ops(launches), strict=True)))
+
+
+@pytest.mark.xfail(strict=True, reason="BUG: B32 a conditional body that runs in every replay reads as a fault")
+def test_nodes_that_run_several_times_in_every_replay_are_no_fault_of_the_recording(bench: Bench) -> None:
+    # GIVEN a conditional node's body that runs three times in each of 10 replays
+    recording = step_recording(["a b"], replays=0)
+    graph = instantiated(recording, "a b")
+    recording.replay(Graph(graph.id, graph.nodes * 3), 10)
+    assert refusal(bench.count(recording.rows)) != "under-recorded"
+
+
+@pytest.mark.xfail(strict=True, reason="BUG: B34 nodes that lack ops in all replays alike are not noticed")
+def test_ops_lost_from_every_replay_alike_are_said(bench: Bench) -> None:
+    # GIVEN 6 nodes captured from kernel launches, and 10 replays that all lost the last 2
+    recording = step_recording(["a b c"] * 2, replays=0)
+    recording.replay(instantiated(recording, "a b c a b c"), 10, lose=2)
+    assert codes(bench.count(recording.rows)) != []

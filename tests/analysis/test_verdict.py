@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bench import Bench, codes
 from nsys_builder import Kernel, Launch, Rows
-from recording import step_recording
+from recording import Recording, step_recording
 
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates, Input
@@ -197,3 +197,31 @@ def test_an_input_has_its_label_in_the_reason(bench: Bench) -> None:
     comparison = compare(bench.side(graph_level(), "left"), bench.side(step(BEFORE), "right"))
     assert comparison.reasons[0].message.startswith("left (before)")
     assert isinstance(comparison.before, Input)
+
+
+def two_graphs(replays: tuple[int, int]) -> Rows:
+    """Graphs of two batch sizes over the same 2 layers, the second with twice the launches."""
+    recording = Recording()
+    graphs = []
+    for size in (1, 2):
+        with recording.range(f"capture {size}"), recording.capture() as graph:
+            for i in range(2):
+                with recording.range(f"layers.{i}"):
+                    recording.launch_all("gemm pack " * size)
+        graphs.append(recording.clone(graph))
+    for graph, times in zip(graphs, replays, strict=True):
+        recording.replay(graph, times)
+    return recording.rows
+
+
+@pytest.mark.xfail(strict=True, reason="BUG: B33 each side picks its own kind of step, and the two may differ")
+def test_one_kind_of_step_is_never_compared_with_another(bench: Bench) -> None:
+    # GIVEN the same program on both sides, with other numbers of requests of either batch size
+    comparison = bench.diff(two_graphs((10, 3)), two_graphs((10, 30)))
+    assert comparison.verdict in ("neutral", "inconclusive")
+
+
+def test_a_given_kind_of_step_is_compared_with_itself(bench: Bench) -> None:
+    for graph in ("2", "4"):
+        comparison = bench.diff(two_graphs((10, 3)), two_graphs((10, 30)), graph=graph)
+        assert comparison.verdict == "neutral"

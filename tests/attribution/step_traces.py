@@ -22,18 +22,20 @@ INFO = Info("made.json", "kineto", "nvidia", "made", {0: "GPU"}, (Process(1, 0),
 
 @dataclass(frozen=True)
 class Op:
-    """One kernel of a step; `lane` is its stream."""
+    """One kernel of a step; `lane` is its stream, `slot` what it is in its layer whatever it is called."""
 
     name: str
     layer: Truth
     lane: int = 0
+    slot: str = ""
 
 
 def step(layers: Sequence[str], before: str = "", after: str = "") -> list[Op]:
     """A step from words: each layer's kernels, and those before and behind all layers."""
     ops = [Op(n, None) for n in before.split()]
     for number, kernels in enumerate(layers):
-        ops += [Op(n, number) for n in kernels.split()]
+        names = kernels.split()
+        ops += [Op(n, number, slot=f"{n} {names[:i].count(n)}") for i, n in enumerate(names)]
     return ops + [Op(n, None) for n in after.split()]
 
 
@@ -77,6 +79,12 @@ def layers_of(attribution: Attribution) -> list[Truth]:
     places = [place(path).layer for path in attribution.paths]
     numbers = [None if layer is None else layer.number for layer in places]
     return [numbers[s] if m else None for s, m in zip(attribution.scope, attribution.method, strict=True)]
+
+
+def said_outside(attribution: Attribution, text: str) -> list[bool]:
+    """For every op whether it is said to be in ``(prologue)`` or ``(epilogue)``."""
+    which = [path == (text,) for path in attribution.paths]
+    return [which[s] for s in attribution.scope]
 
 
 def unplaced(attribution: Attribution) -> int:

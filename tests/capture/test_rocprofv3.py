@@ -19,7 +19,7 @@ from profkit.readers import detect
 
 # The builders of recordings are those of the readers' tests.
 sys.path.append(str(HERE.parent / "readers"))
-from builders import SHARED, csv_call, csv_kernel, rocpd_db, rocprof_csv  # noqa: E402
+from builders import SHARED, csv_call, csv_kernel, rocpd_db, rocprof_csv
 
 STUB = HERE / "stub_rocprofv3.py"
 ROCPROF = {"PROFKIT_ROCPROFV3": str(STUB)}

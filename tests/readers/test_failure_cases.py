@@ -241,6 +241,10 @@ def test_f11_eight_workers_in_one_file_stay_eight(tmp_path: Path) -> None:
         trace = detect.read(FORMATS[name](folder, Recording(kernels, launches)))
 
         assert pid_of_each(trace, trace.ops, "name") == {f"of {p}": p for p in range(10, 18)}
+        # Only CSV has to infer it, which is said.
+        mixed = [d.message for d in trace.info.diagnostics if d.code == "mixed-processes"]
+        assert len(mixed) == (name == "rocprofv3 csv")
+        assert all("8 processes are one" in message and "%pid%" in message for message in mixed)
 
 
 def test_f11_a_file_that_workers_overwrote_in_turns_is_refused_with_the_fix(tmp_path: Path) -> None:
@@ -302,6 +306,22 @@ def test_f16_ranges_alone_open_and_say_that_nothing_ran(
     if path.is_file():
         assert run(["layers", str(path)]) in (2, 3)
         assert capsys.readouterr().err.count("\n") <= 1
+
+
+@every_format
+def test_f16_metadata_alone_is_one_line_and_no_answer(
+    tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, Recording())
+    if path.is_dir():
+        path = path / "StringIds.parquet"
+
+    assert run(["diff", str(path), str(path)]) in (2, 3)
+
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.out + shown.err
+    assert shown.err.count("\n") <= 1
+    assert shown.out + shown.err
 
 
 @every_format
