@@ -21,7 +21,7 @@ from profkit.attribution.ledger import Attribution, attribute
 from profkit.attribution.period import Phase
 from profkit.attribution.sequence import CaptureTrace
 from profkit.errors import CannotTellError, ProfkitError
-from profkit.integrity import Refusal, refuse
+from profkit.integrity import Refusal, nodes_without_ops, refuse
 from profkit.layers import LayerKey, Place, place
 from profkit.selection import Selection as Selection
 from profkit.selection import Wanted, short_kind
@@ -123,6 +123,7 @@ class Census:
     diagnostics: Sequence[Diagnostic]
     refusal: Refusal | None = None
     display: Mapping[str, str] = field(default_factory=dict)
+    nodes_without_ops: int = 0
     phase: Phase | None = None
 
     @property
@@ -182,6 +183,11 @@ def take_census(
     ledger, beyond = builder.ledger_and_beyond()
     refusal = refuse(trace, attribution, steps)
     default = _default_kind(kinds, selection)
+    silent_nodes = nodes_without_ops(trace)
+    silent_note = []
+    if silent_nodes:
+        message = f"{silent_nodes} nodes of the replayed graphs never ran an op: host or empty nodes, or lost ops."
+        silent_note.append(Diagnostic("nodes-without-ops", message))
     census = Census(
         info=trace.info,
         selection=selection,
@@ -191,9 +197,10 @@ def take_census(
         default=default,
         beyond_steps=beyond,
         step_method=steps.method,
-        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics),
+        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note),
         refusal=refusal,
         display=kernel_names.display_names(canonical.values()),
+        nodes_without_ops=silent_nodes,
         phase=phase,
     )
     if refusal is None and kinds:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profkit.attribution.ledger import Attribution
 from profkit.steps import Steps
-from profkit.trace import Trace
+from profkit.trace import NONE, Diagnostic, Trace
 
 
 @dataclass(frozen=True)
@@ -56,4 +57,40 @@ def _graph_level_advice(trace: Trace, launched: int) -> str:
     return (
         f"The trace has {launched} graph launches and no record of the kernels inside. Record again with a profiler "
         "that traces graph nodes."
+    )
+
+
+def nodes_without_ops(trace: Trace) -> int:
+    """Nodes of replayed graphs that no replay ran: host and empty nodes, or ops that the recording lost every time.
+
+    Known only where the creation of the graphs' nodes was recorded.
+    """
+    ops, nodes = trace.ops, trace.nodes
+    cloned = nodes[(nodes["origin"] != NONE).to_numpy()]
+    ran = ops.loc[(ops["node"] != NONE).to_numpy(), ["process", "node"]].drop_duplicates()
+    if not len(cloned) or not len(ran):
+        return 0
+    graphs = set(zip(ran["process"], ran["node"].to_numpy() >> 32, strict=True))
+    created = set(zip(cloned["process"], cloned["node"].to_numpy(), strict=True))
+    seen = set(zip(ran["process"], ran["node"].to_numpy(), strict=True))
+    return sum((process, node >> 32) in graphs for process, node in created - seen)
+
+
+def no_layers_advice(diagnostics: Sequence[Diagnostic], ops: int) -> str:
+    """What to do about a trace in which no op has a layer.
+
+    Args:
+        diagnostics: what reading and attribution had to say.
+        ops: how many ops the trace holds.
+    """
+    if "capture-without-ranges" in {d.code for d in diagnostics}:
+        return (
+            "the graph was captured before the recording began, so no range names its layers. Record from before the "
+            "capture (profkit capture does), or with nsys 2026's --cuda-graph-trace=node:nvtx-precapture."
+        )
+    if not ops:
+        return "the trace holds no ops."
+    return (
+        "no range names a layer (layers.N). Push NVTX ranges named layers.N… around each layer while the graph is "
+        "captured, and record with profkit capture -- CMD."
     )

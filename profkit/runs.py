@@ -47,7 +47,7 @@ def find(spec: str) -> list[RunFile]:
             raise ProfkitError(f"{spec}: {hint}. Give a run directory, a trace file, or a glob of per-rank files.")
     found: list[RunFile] = []
     for entry in paths:
-        if entry.is_dir():
+        if entry.is_dir() and not any(entry.glob("*.parquet")):
             found += [_of_run(run, entry) for run in run_dir.find(entry)]
         else:
             found.append(RunFile(entry.name, entry, None))
@@ -87,7 +87,7 @@ def census_of(run: RunFile, selection: Selection) -> Census:
 
 def identities(runs: Sequence[RunFile]) -> list[str]:
     """A text for each run, equal for equal traces: by path, and by content where the sizes agree."""
-    sizes = [run.trace.stat().st_size for run in runs]
+    sizes = [-1 - index if run.trace.is_dir() else run.trace.stat().st_size for index, run in enumerate(runs)]
     names: list[str] = []
     for run, size in zip(runs, sizes, strict=True):
         if sizes.count(size) > 1:

@@ -287,9 +287,63 @@ def _signatures(
         }
     )
     signature = keys.groupby(["process", "graph", "sequence"], sort=False).ngroup().to_numpy().astype(np.int64)
-    several = len(np.unique(process)) > 1
-    suffix = [f" of process {process[i]}" if several else "" for i in range(count)]
-    return signature, [f"graph {lowest[i]}{suffix[i]}" if one_graph[i] else None for i in range(count)]
+    if len(np.unique(process)) == 1:
+        return signature, [f"graph {lowest[i]}" if one_graph[i] else None for i in range(count)]
+    ranks = _same_over_ranks(ops, step, signature, process, lowest, one_graph)
+    labels: list[str | None] = []
+    for i in range(count):
+        several = len(ranks.processes[int(ranks.signature[i])]) > 1
+        suffix = (
+            f" in {len(ranks.processes[int(ranks.signature[i])])} processes" if several else f" of process {process[i]}"
+        )
+        labels.append(f"graph {ranks.graph[i]}{suffix}" if one_graph[i] else None)
+    return ranks.signature, labels
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    """Kinds joined over the processes of a job.
+
+    Args:
+        signature: for each step.
+        graph: for each step the id of the first process's graph of its kind.
+        processes: signature to the processes that have such steps.
+    """
+
+    signature: npt.NDArray[np.int64]
+    graph: npt.NDArray[np.int64]
+    processes: dict[int, set[int]]
+
+
+def _same_over_ranks(
+    ops: pd.DataFrame,
+    step: npt.NDArray[np.int64],
+    signature: npt.NDArray[np.int64],
+    process: npt.NDArray[np.int64],
+    graph: npt.NDArray[np.int64],
+    one_graph: npt.NDArray[np.bool_],
+) -> _Ranks:
+    """Graphs of different processes that run the same sequence are one kind: the ranks of a job. A process may have
+    several such graphs; they are matched in the order of their ids, which is the order of capture."""
+    first = np.unique(signature, return_index=True)[1]
+    shown = np.isin(step, first)
+    hashes = _sequence_hashes(ops[shown], step[shown], len(signature))
+    joined, ids = signature.copy(), graph.copy()
+    by_place: dict[tuple[int, int], int] = {}
+    seen: dict[tuple[int, int], int] = {}
+    processes: dict[int, set[int]] = {}
+    for i in sorted(first.tolist(), key=lambda i: (process[i], graph[i])):
+        target = int(signature[i])
+        if one_graph[i]:
+            key = int(process[i]), int(hashes[i])
+            nth = seen.get(key, 0)
+            seen[key] = nth + 1
+            target = by_place.setdefault((key[1], nth), target)
+        members = signature == signature[i]
+        joined[members] = target
+        ids[members] = graph[first[np.flatnonzero(signature[first] == target)[0]]]
+        processes.setdefault(target, set()).add(int(process[i]))
+    return _Ranks(joined, ids, processes)
 
 
 def _replays_in(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
@@ -338,7 +392,11 @@ def _lost(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int, notes: lis
     ran = np.bincount(replay, minlength=len(replays))
     of_graph = pd.unique(kind[distinct // len(nodes)].astype(np.int64) * len(nodes) + distinct % len(nodes))
     expected = np.bincount(of_graph // len(nodes), minlength=len(kinds))[kind]
-    partial, doubled = have < expected, ran > have
+    partial = have < expected
+    # A conditional body runs its nodes several times under one launch, in every replay alike.
+    usual = np.full(len(kinds), np.iinfo(np.int64).max)
+    np.minimum.at(usual, kind[~partial], ran[~partial])
+    doubled = ran > usual[kind]
     step_of = np.zeros(len(replays), np.int64)
     step_of[replay] = step
     for code, which, text in (
@@ -374,7 +432,8 @@ def _kinds(
     for position, old in enumerate(order, start=1):
         name = label[int(np.flatnonzero(codes == old)[0])]
         sizes = int(steps[old]), int(launches[old] // steps[old]), int(gpu_ns[old])
-        kinds.append(StepKind(name or f"sequence {position}", *sizes, one_graph=name is not None))
+        one_graph = name is not None and not name.endswith("processes")
+        kinds.append(StepKind(name or f"sequence {position}", *sizes, one_graph=one_graph))
     new = np.empty(len(unique), dtype=np.int32)
     new[order] = np.arange(len(unique))
     return kinds, new[codes].astype(np.int32)

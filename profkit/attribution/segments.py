@@ -31,6 +31,9 @@ SAME_KIND = 0.75
 RELATED = 0.3
 #: So much of a layer behind the last one, from its beginning on, may be one more that lost its end.
 _BEGUN = 1 / 3
+#: What a first layer with an op too many weighs where a layer's op follows the last one: most likely that op ends the
+#: last layer, and its twin ends the prologue.
+_TURNED = 2
 #: Fewer ops in a row than this are common by chance: norm and GEMM begin half of all blocks.
 _LEAST_RUN = 3
 
@@ -241,6 +244,8 @@ def _labelled(
             layer[: edges[first]] = UNKNOWN
         else:
             doubt = "what precedes the first layer looks like a part of one more"
+    elif not given and _lacks(sequence[edges[first] :][: fits[0].ops], fits[0].kind) & set(sequence[: edges[first]]):
+        doubt = "the first layer lacks a kernel that precedes it"
     order: dict[Stretch, int] = {}
     for number, fit in enumerate(fits):
         start, stop = edges[first + number], edges[first + number + 1]
@@ -257,6 +262,12 @@ def _labelled(
     outside = Counter(sequence[i] for i in np.flatnonzero(layer < 0).tolist())
     like_layers = {c for c in outside if any(variant(c, k) for k in set(itertools.chain(*kinds)))}
     unexplained = sum(fit.edits for fit in fits) + sum(outside[c] for c in like_layers) - spared
+    behind = edges[first + len(fits) - 1] + fits[-1].ops
+    if sequence[behind : behind + 1] and sequence[behind] in like_layers and not given:
+        if _lacks(fits[0].kind, (fits[0].kind[0], *sequence[edges[first] + 1 : edges[first] + fits[0].ops])):
+            unexplained += _TURNED
+        elif edges[first] and sequence[edges[first] - 1] in like_layers and unexplained > len(begun) + _TURNED:
+            doubt = "parts of a layer lie before the first and behind the last one"
     tail = np.flatnonzero(layer == EPILOGUE)
     # What follows some layer in the middle may be the end of a longer kind, and then of the last one, too.
     loose = {sequence[i] for i in np.flatnonzero(layer[: edges[first + len(fits) - 1]] == UNKNOWN).tolist()}
@@ -303,6 +314,11 @@ def _leave_ambiguous(sequence: Stretch, edges: Sequence[int], begun: Stretch, la
         if stretch not in known:
             known[stretch] = last_matched(stretch, begun)[0]
         layer[start + known[stretch] : end] = UNKNOWN
+
+
+def _lacks(ops: Stretch, other: Stretch) -> set[int]:
+    """What `ops` have not, or not as often, as `other`."""
+    return set(Counter(other) - Counter(ops))
 
 
 def _resembles(stretch: Stretch, kinds: Sequence[Stretch]) -> bool:

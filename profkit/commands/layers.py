@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from profkit import runs
 from profkit.accounting import Census, Selection
 from profkit.commands.output import FORMATS, json_text, require_format, write
-from profkit.comparison.comparable import no_layers_advice
-from profkit.comparison.model import Input
 from profkit.errors import CannotTellError
+from profkit.integrity import no_layers_advice
 from profkit.reporters import layers_data
 
 
@@ -46,5 +45,5 @@ def _require_layers(run: runs.RunFile, census: Census) -> None:
     if census.refusal is not None:
         raise CannotTellError(census.refusal.code, f"{run.label}: {census.refusal.message}")
     if not census.kinds or not census.chosen.selected_layers:
-        advice = no_layers_advice(Input(run.label, census, run.record))
+        advice = no_layers_advice(census.diagnostics, census.ledger.ops)
         raise CannotTellError("no-layers", f"{run.label}: no layers can be told: {advice}")

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from profkit.comparison.model import Input, Reason
+from profkit.integrity import no_layers_advice
 from profkit.merging import same_layers
 
 #: What `--force` may set aside: the numbers exist, only their likeness is in doubt.
-FORCEABLE = frozenset({"other-device", "other-profiler", "other-workload", "other-shapes"})
+FORCEABLE = frozenset({"other-device", "other-profiler", "other-workload", "other-shapes", "nodes-without-ops"})
 
 
 def obstacles(before: Input, after: Input) -> list[Reason]:
@@ -21,7 +22,11 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
             if census.refusal is not None:
                 found.append(Reason(census.refusal.code, f"{run.label} ({side}): {census.refusal.message}"))
             elif not census.kinds or not census.chosen.selected_layers:
-                found.append(Reason("no-layers", f"{run.label} ({side}): {no_layers_advice(run)}"))
+                found.append(
+                    Reason(
+                        "no-layers", f"{run.label} ({side}): {no_layers_advice(census.diagnostics, census.ledger.ops)}"
+                    )
+                )
     if found:
         return found
     for entry in (before, after):
@@ -35,6 +40,13 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
     if names[0] and names[1] and names[0] != names[1]:
         listed = " and ".join(", ".join(sorted(n)) for n in names)
         found.append(Reason("other-device", f"The runs are from different devices: {listed}. Record both on one kind."))
+    silent = [sum(run.census.nodes_without_ops for run in e.runs) / len(e.runs) for e in (before, after)]
+    if silent[0] != silent[1]:
+        message = (
+            f"{silent[0]:g} graph nodes of {before.label} and {silent[1]:g} of {after.label} never ran an op. If they are "
+            "no host or empty nodes, the recording lost launches, which would look removed. Record again."
+        )
+        found.append(Reason("nodes-without-ops", message))
     if before.census.info.timed != after.census.info.timed:
         message = "One side counts dispatches on a CPU and the other launches on a GPU. Capture both the same way."
         found.append(Reason("other-profiler", message))
@@ -47,23 +59,6 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
         )
         found.append(Reason("other-layer-count", message))
     return found
-
-
-def no_layers_advice(entry: Input) -> str:
-    """What to do about a trace in which no op has a layer."""
-    census = entry.census
-    codes = {d.code for d in census.diagnostics}
-    if "capture-without-ranges" in codes:
-        return (
-            "the graph was captured before the recording began, so no range names its layers. Record from before the "
-            "capture (profkit capture does), or with nsys 2026's --cuda-graph-trace=node:nvtx-precapture."
-        )
-    if not len(census.info.processes) or census.ledger.ops == 0:
-        return "the trace holds no ops."
-    return (
-        "no range names a layer (layers.N). Push NVTX ranges named layers.N… around each layer while the graph is "
-        "captured, and record with profkit capture -- CMD."
-    )
 
 
 def _device_names(entry: Input) -> frozenset[str]:

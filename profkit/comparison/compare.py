@@ -9,13 +9,16 @@ import numpy as np
 
 from profkit import names as kernel_names
 from profkit.accounting import KindCensus
+from profkit.comparison import cut_names
 from profkit.comparison import work as work_status
 from profkit.comparison.align import align
 from profkit.comparison.comparable import FORCEABLE, differing_settings, obstacles
 from profkit.comparison.fusions import find_fusions
 from profkit.comparison.model import Comparison, Finding, Gates, Input, Net, Reason, Samples, Status, Untraced, Work
 from profkit.comparison.rows import Row, layer_rows, outside_rows, unpaired_rows
-from profkit.comparison.statistics import Differences, Floats, Thresholds, differences
+from profkit.comparison.statistics import Differences, differences
+from profkit.comparison.step_kinds import matched
+from profkit.comparison.thresholds import OVER_RUNS, Floats, Thresholds
 from profkit.comparison.verdict import judge
 from profkit.merging import unlike
 
@@ -34,9 +37,12 @@ def compare(
         thresholds: when a difference of times counts.
         notes: reasons that the caller already has, listed with the rest.
     """
-    gates, thresholds = gates or Gates(), thresholds or Thresholds()
+    gates = gates or Gates()
+    samples: Samples = "runs" if min(len(before.runs), len(after.runs)) > 1 else "replays"
+    thresholds = thresholds or (OVER_RUNS if samples == "runs" else Thresholds())
     timed = all(run.census.info.timed for side in (before, after) for run in side.runs)
-    against, forced = obstacles(before, after), list(notes)
+    after, kind_notes, unlike_kinds = matched(before, after)
+    against, forced = [*obstacles(before, after), *unlike_kinds], [*notes, *kind_notes]
     if gates.force and all(reason.code in FORCEABLE for reason in against):
         forced += [Reason("forced", f"Compared by --force, although: {r.message}") for r in against]
         against = []
@@ -52,7 +58,7 @@ def compare(
             steps=(_steps(before), _steps(after)),
             thresholds=thresholds,
         )
-    return _compared(before, after, gates, thresholds, timed, forced)
+    return _compared(before, after, gates, thresholds, samples, timed, forced)
 
 
 def _selected_layers(side: Input) -> int:
@@ -64,9 +70,16 @@ def _steps(side: Input) -> int:
 
 
 def _compared(
-    before: Input, after: Input, gates: Gates, thresholds: Thresholds, timed: bool, notes: list[Reason]
+    before: Input,
+    after: Input,
+    gates: Gates,
+    thresholds: Thresholds,
+    samples: Samples,
+    timed: bool,
+    notes: list[Reason],
 ) -> Comparison:
-    census_before, census_after = before.chosen, after.chosen
+    census_before = before.chosen
+    census_after, cut = cut_names.unify(census_before, after.chosen)
     steps = (census_before.kind.steps, census_after.kind.steps)
     display = kernel_names.display_names(
         c for k in (census_before, census_after) for t in (k.slots, k.outside) for c in t["canonical"]
@@ -76,7 +89,6 @@ def _compared(
     unpaired = unpaired_rows(census_before, census_after, loose, display)
     rows = [*in_layers, *unpaired, *outside_rows(census_before, census_after, display)]
     count = census_before.selected_layers
-    samples: Samples = "runs" if min(len(before.runs), len(after.runs)) > 1 else "replays"
     stats = _differences(rows, count, (census_before, census_after), samples, thresholds, timed)
     statuses = [_status(r, bool(stats.notable[i]), steps) for i, r in enumerate(rows)]
     _mark_partial(rows, statuses)
@@ -100,7 +112,7 @@ def _compared(
     why: Reason | None
     work, why = work_status.from_digests(before, after) or ("unknown", None)
     fusions = find_fusions(selected, count, steps, work == "preserved")
-    notes = [*notes, *([] if why is None else [why])]
+    notes = [*notes, *cut, *([] if why is None else [why])]
     if work == "unknown" and gone:
         work, why = work_status.from_trace(gone, fusions)
         notes.append(why)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from profkit.accounting import Census, KindCensus
 from profkit.comparison.rows import Row
-from profkit.comparison.statistics import Thresholds
+from profkit.comparison.thresholds import Thresholds
 from profkit.errors import Exit
 from profkit.merging import merge
 

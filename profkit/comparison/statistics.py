@@ -13,29 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """When a difference of times counts, with the reason for each number.
-
-    Args:
-        confidence: of the intervals shown.
-        alpha: chance of at least one false "changed" among all kernels of a diff, if replays were independent runs.
-        min_us: timestamps tick in 32 ns on H100-class GPUs under CUPTI; means of one kernel in separate processes on an
-            H200 differed by up to 0.06 µs, so less than 0.1 µs shows nothing.
-        min_share: of the kernel's time; clocks and memory placement move long kernels by a share, not by a constant.
-    """
-
-    confidence: float = 0.95
-    alpha: float = 0.05
-    min_us: float = 0.1
-    min_share: float = 0.03
-
-    def effect_ns(self, larger_ns: Floats) -> Floats:
-        """The smallest difference that counts for launches of such times (the larger of before and after)."""
-        return np.maximum(self.min_us * 1e3, self.min_share * larger_ns)
+from profkit.comparison.thresholds import Floats, Thresholds
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,24 @@ def read(path: Path, *, detail: bool = False) -> Trace:
 
 
 def _read(path: Path, *, detail: bool) -> Trace:
+    if path.is_dir():
+        from profkit.readers import nsys_parquet
+
+        if nsys_parquet.is_export(path):
+            return nsys_parquet.read(path, detail=detail)
+    head = _head(path)
+    if head.startswith(_SQLITE):
+        from profkit.readers import nsys
+        from profkit.readers.sqlite_columns import Database
+
+        with Database(path) as database:
+            is_nsys = nsys.is_nsys(database.tables)
+        if is_nsys:
+            return nsys.read(path, detail=detail)
+    # Imported here, so that the commonest format does not pay for the others.
     from profkit.readers import (
         dispatch,
         kineto,
-        nsys,
         nsys_parquet,
         nsys_report,
         rocpd,
@@ -59,17 +73,6 @@ def _read(path: Path, *, detail: bool) -> Trace:
         unsupported,
     )
 
-    if path.is_dir() and nsys_parquet.is_export(path):
-        return nsys_parquet.read(path, detail=detail)
-    head = _head(path)
-
-    if head.startswith(_SQLITE):
-        from profkit.readers.sqlite_columns import Database
-
-        with Database(path) as database:
-            is_nsys = nsys.is_nsys(database.tables)
-        if is_nsys:
-            return nsys.read(path, detail=detail)
     readers: tuple[Reader, ...] = (nsys_report, nsys_parquet, dispatch, rocpd, rocprof_json, kineto, rocprof_csv)
     for reader in readers:
         if reader.sniff(head, path):

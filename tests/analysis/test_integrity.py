@@ -132,7 +132,6 @@ def instantiated(recording: Recording, launches: str) -> Graph:
     return Graph(nodes[0] >> 32, list(zip(nodes, ops(launches), strict=True)))
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B32 a conditional body that runs in every replay reads as a fault")
 def test_nodes_that_run_several_times_in_every_replay_are_no_fault_of_the_recording(bench: Bench) -> None:
     # GIVEN a conditional node's body that runs three times in each of 10 replays
     recording = step_recording(["a b"], replays=0)
@@ -141,7 +140,6 @@ def test_nodes_that_run_several_times_in_every_replay_are_no_fault_of_the_record
     assert refusal(bench.count(recording.rows)) != "under-recorded"
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B34 nodes that lack ops in all replays alike are not noticed")
 def test_ops_lost_from_every_replay_alike_are_said(bench: Bench) -> None:
     # GIVEN 6 nodes captured from kernel launches, and 10 replays that all lost the last 2
     recording = step_recording(["a b c"] * 2, replays=0)

@@ -214,7 +214,6 @@ def two_graphs(replays: tuple[int, int]) -> Rows:
     return recording.rows
 
 
-@pytest.mark.xfail(strict=True, reason="BUG: B33 each side picks its own kind of step, and the two may differ")
 def test_one_kind_of_step_is_never_compared_with_another(bench: Bench) -> None:
     # GIVEN the same program on both sides, with other numbers of requests of either batch size
     comparison = bench.diff(two_graphs((10, 3)), two_graphs((10, 30)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -102,7 +102,7 @@ def with_capture(replays: Trace, *captures: Trace) -> Trace:
     return replace(replays, launches=joined(launches, LAUNCHES), ranges=joined(ranges, RANGES))
 
 
-def joined(tables: Sequence[pd.DataFrame], schema: object) -> pd.DataFrame:
+def joined(tables: Sequence[pd.DataFrame], schema: Mapping[str, str]) -> pd.DataFrame:
     """The rows of all tables."""
     whole = pd.concat([t.astype(dict.fromkeys(t.columns, object)) for t in tables if len(t)], ignore_index=True)
-    return table(schema, {c: whole[c].tolist() for c in whole.columns})  # type: ignore[arg-type]
+    return table(schema, {c: whole[c].tolist() for c in whole.columns})

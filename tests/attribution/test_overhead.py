@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 from recorded_captures import joined, table_of_ranges
-from step_traces import counted
+from step_traces import INFO, counted
 
-from profkit.trace import LAUNCHES, NODES, OPS, Trace, table
-
-from step_traces import INFO  # isort: skip
+from profkit.trace import LAUNCHES, NODES, OPS, RANGES, Trace, table
 
 FILL = "void at::native::vectorized_elementwise_kernel<2, at::native::FillFunctor<long>, std::array<char*, 1ul> >(int)"
 
@@ -32,7 +30,7 @@ def piecewise(between: list[str]) -> Trace:
                 ops += [(at + 3 + i, kernel, correlation) for i, kernel in enumerate(kernels)]
                 at += 10
             ranges.append((first, at - 1, f"layers.{layer}", ""))
-        ranges.append((begin, at, f"step.{step}", ""))
+        ranges.append((begin - 1, at, f"step.{step}", ""))
         at += 10
     start, correlation, api = zip(*launches, strict=True)
     columns = {"start": start, "end": [s + 1 for s in start], "process": 0, "thread": 1, "correlation": correlation}
@@ -68,10 +66,6 @@ def test_fills_of_the_model_stay_in_their_layer(between: list[str]) -> None:
 def test_overhead_is_no_part_of_a_steps_repetition() -> None:
     trace = piecewise(["norm", FILL, FILL])
     steps = trace.ranges[trace.ranges["text"].astype(str).str.startswith("step")]
-    census = counted(replace(trace, ranges=joined([steps], dict.fromkeys(steps.columns, "object") | RANGE_TYPES)))
+    census = counted(replace(trace, ranges=joined([steps], RANGES)))
     assert census.methods["period"] == 2 * 3 * 3
     assert census.chosen.layers["launches"].tolist() == [6, 6, 6]
-
-
-RANGE_TYPES = {"start": "int64", "end": "int64", "process": "int32", "thread": "int64"}
-RANGE_TYPES |= {"text": "category", "domain": "category", "nested": "bool", "clipped": "bool"}

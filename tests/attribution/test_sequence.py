@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from recorded_captures import capture_of, captured_step, table_of_ranges, with_capture
+from recorded_captures import capture_of, captured_step, joined, table_of_ranges, with_capture
 from step_traces import Op, Truth, codes, counted, layers_of, per_layer, replayed, step
 
 from profkit.accounting import Census, take_census
 from profkit.attribution.ledger import Attribution, attribute
 from profkit.attribution.sequence import CaptureTrace
-from profkit.trace import Trace
+from profkit.trace import LAUNCHES, OPS, RANGES, Trace
 
 LAYERS = ["gemm mask pack", "gemm mask pack", "gemm pack"]
 
@@ -111,7 +111,9 @@ def test_graphs_captured_one_after_the_other_keep_each_its_own_layers() -> None:
     ops = second.ops.assign(correlation=second.ops["correlation"] + 10, start=second.ops["start"] + 5000)
     ops = ops.assign(end=ops["start"] + 5)
     launches = second.launches.assign(correlation=second.launches["correlation"] + 10)
-    both = dataclasses.replace(first, ops=concat(first.ops, ops), launches=concat(first.launches, launches))
+    both = dataclasses.replace(
+        first, ops=joined([first.ops, ops], OPS), launches=joined([first.launches, launches], LAUNCHES)
+    )
     trace = with_capture(both, *(capture_of(o, around=f"capture_{len(o)}") for o in (small, large)))
     result = attribute(trace)
     true = [op.layer for op in small] * 2 + [op.layer for op in large] * 2
@@ -159,16 +161,9 @@ def test_layers_come_from_module_calls_where_no_range_names_any() -> None:
         start = 10 * (1 + 3 * number)
         calls.append((start - 2, start + 28, f"nn.Module: Qwen3DecoderLayer_{number + 7}", "python_function"))
         calls.append((start - 1, start + 8, f"nn.Module: QKVLinear_{number}", "python_function"))
-    ranges = concat(capture.ranges, table_of_ranges(calls))
+    ranges = joined([capture.ranges, table_of_ranges(calls)], RANGES)
     census = take_census(replayed(ops), None, [CaptureTrace("c.json", dataclasses.replace(capture, ranges=ranges))])
     assert census.methods == {"sequence": 20}
     assert census.chosen.layers["scope"].tolist() == [f"Qwen3Model/layers.{n}" for n in range(3)]
     # Instance numbers differ from layer to layer and are no part of the place.
     assert census.chosen.slots["inside"].tolist() == ["QKVLinear", "", ""] * 3
-
-
-def concat(first: object, second: object) -> object:
-    """The rows of both tables."""
-    from recorded_captures import joined
-
-    return joined([first, second], dict(zip(first.columns, map(str, first.dtypes), strict=True)))  # type: ignore
