@@ -423,6 +423,7 @@ def _kinds(
     codes, unique = pd.factorize(signature)
     inside = step >= 0
     kind_of_row = codes[step[inside]]
+    process_of = ops["process"].to_numpy()[inside]
     duration = (ops["end"].to_numpy() - ops["start"].to_numpy())[inside]
     gpu_ns = np.bincount(kind_of_row, weights=duration, minlength=len(unique)).astype(np.int64)
     launches = np.bincount(kind_of_row, minlength=len(unique))
@@ -432,7 +433,8 @@ def _kinds(
     for position, old in enumerate(order, start=1):
         name = label[int(np.flatnonzero(codes == old)[0])]
         sizes = int(steps[old]), int(launches[old] // steps[old]), int(gpu_ns[old])
-        one_graph = name is not None and not name.endswith("processes")
+        one_process = int(process_of[kind_of_row == old].min()) == int(process_of[kind_of_row == old].max())
+        one_graph = name is not None and one_process
         kinds.append(StepKind(name or f"sequence {position}", *sizes, one_graph=one_graph))
     new = np.empty(len(unique), dtype=np.int32)
     new[order] = np.arange(len(unique))

@@ -155,3 +155,21 @@ def test_layers_of_one_process_do_not_mix_with_anothers(bench: Bench) -> None:
     kinds = bench.count(rows).kinds
     assert sorted(k.slots["name"].tolist() for k in kinds) == [["a", "b"] * 2, ["c", "d"] * 2]
     assert [k.kind.steps for k in kinds] == [4, 4]
+
+
+def test_ranks_in_one_file_are_one_kind_of_step(bench: Bench) -> None:
+    # GIVEN two ranks that run the same step, one of them twice as slow, all ids equal
+    rows = step_recording(["a:100 b:100"] * 2, pid=100).rows + step_recording(["a:200 b:200"] * 2, pid=200).rows
+    kinds = bench.count(rows).kinds
+    assert len(kinds) == 1
+    # THEN launches are per layer, step and rank, and times are means over both ranks
+    kind = kinds[0]
+    assert kind.kind.steps == 8
+    assert (kind.slots["launches"] == 8).all()
+    assert (kind.slots["ns"] == 4 * 100 + 4 * 200).all()
+
+
+def test_several_graphs_of_each_rank_are_matched_in_the_order_of_their_capture(bench: Bench) -> None:
+    # GIVEN two ranks, each with the same two graphs
+    ranks = [step_recording(["a b"] * 2, pid=p).rows + step_recording(["a b"] * 2, pid=p + 1).rows for p in (100, 200)]
+    assert len(bench.count(ranks[0] + ranks[1]).kinds) == 1
