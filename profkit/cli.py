@@ -149,6 +149,7 @@ _CaptureTrace = Annotated[
 ]
 _Anchor = Annotated[str | None, typer.Option(help="Regular expression: a kernel that runs once a layer, at its start.")]
 _AnchorEnd = Annotated[str | None, typer.Option(help="Regular expression: a kernel that ends the layer.")]
+_FloorUs = Annotated[float | None, typer.Option(help="The dispatch floor in µs; measured or estimated if not given.")]
 _Format = Annotated[str, typer.Option("--format", help="text, json, csv or md.")]
 
 
@@ -163,6 +164,7 @@ def layers(
     capture_trace: _CaptureTrace = None,
     anchor: _Anchor = None,
     anchor_end: _AnchorEnd = None,
+    floor_us: _FloorUs = None,
     output_format: _Format = "text",
 ) -> None:
     """Count launches and time per layer."""
@@ -170,7 +172,7 @@ def layers(
     from profkit.commands.layers import layers as run
 
     selection = Selection(layers, scope, steps, graph, layer_kind, capture_trace, anchor, anchor_end)
-    run(runs, selection, output_format)
+    run(runs, selection, output_format, floor_us)
 
 
 @app.command()
@@ -192,6 +194,7 @@ def diff(
     max_regression: Annotated[
         float | None, typer.Option(help="Fail if a layer's time grew by more per cent, beyond noise.")
     ] = None,
+    floor_us: _FloorUs = None,
     force: Annotated[
         bool, typer.Option("--force", help="Compare although device, workload, shapes or profiler differ.")
     ] = False,
@@ -207,6 +210,7 @@ def diff(
         expect_fused=expect_fused,
         max_launches_per_layer=max_launches_per_layer,
         max_regression_percent=max_regression,
+        floor_us=floor_us,
         force=force,
     )
     selection = Selection(layers, scope, steps, graph, layer_kind, capture_trace, anchor, anchor_end)

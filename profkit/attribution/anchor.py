@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit import names as kernel_names
-from profkit.attribution.segments import BETWEEN, EPILOGUE, PROLOGUE, Ints, Layering, Misfit, label
+from profkit.attribution.division import BETWEEN, EPILOGUE, PROLOGUE, Ints
+from profkit.attribution.segments import Layering, Misfit, label
 from profkit.attribution.similarity import is_variant
 from profkit.errors import ProfkitError
 

@@ -14,12 +14,13 @@ import numpy as np
 
 from profkit.attribution import anchor as by_anchor
 from profkit.attribution import period
+from profkit.attribution.division import BETWEEN, EPILOGUE, PROLOGUE, UNKNOWN, Ints
 from profkit.attribution.lanes import Lane, lanes_of
 from profkit.attribution.ledger import METHODS, Attribution
 from profkit.attribution.op_order import OpCodes, op_codes
 from profkit.attribution.period import Phase
 from profkit.attribution.scopes import ScopeTable
-from profkit.attribution.segments import BETWEEN, EPILOGUE, PROLOGUE, UNKNOWN, Ints, Layering, Misfit, layer_texts
+from profkit.attribution.segments import Layering, Misfit, layer_texts
 from profkit.attribution.told import TOLD, told_layers, told_misfits, told_more
 from profkit.layers import place
 from profkit.steps import WHOLE_RECORDING, Steps

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.attribution.segments import RELATED, SAME_KIND, Ints, Stretch, repeated_kinds, shared_run
+from profkit.attribution.division import Ints
+from profkit.attribution.fits import RELATED, SAME_KIND, Stretch, repeated_kinds, shared_run
 from profkit.attribution.similarity import similarity
 
 #: Two equal stretches can be chance; three in a step are taken for layers.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.attribution import motif
-from profkit.attribution.segments import Ints, Layering, Misfit, label
+from profkit.attribution.division import Ints
+from profkit.attribution.segments import Layering, Misfit, label
 from profkit.attribution.similarity import is_variant
 
 #: Below this share of its ops in layers, a sequence repeats something, but not the layers of a model.

@@ -12,7 +12,7 @@ from profkit.integrity import no_layers_advice
 from profkit.reporters import layers_data
 
 
-def layers(specs: Sequence[str], selection: Selection, output_format: str) -> None:
+def layers(specs: Sequence[str], selection: Selection, output_format: str, floor_us: float | None = None) -> None:
     """Print the report of every run that `specs` name.
 
     Raises:
@@ -22,7 +22,7 @@ def layers(specs: Sequence[str], selection: Selection, output_format: str) -> No
     require_format(output_format, FORMATS)
     found = [run for spec in specs for run in runs.find(spec)]
     counted = [(run, runs.census_of(run, selection)) for run in found]
-    data = layers_data.report(counted)
+    data = layers_data.report(counted, floor_us)
     if output_format == "text":
         from profkit.reporters import terminal
 

@@ -43,8 +43,8 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
     silent = [sum(run.census.nodes_without_ops for run in e.runs) / len(e.runs) for e in (before, after)]
     if silent[0] != silent[1]:
         message = (
-            f"{silent[0]:g} graph nodes of {before.label} and {silent[1]:g} of {after.label} never ran an op. If they are "
-            "no host or empty nodes, the recording lost launches, which would look removed. Record again."
+            f"{silent[0]:g} graph nodes of {before.label} and {silent[1]:g} of {after.label} never ran an op. If they "
+            "are no host or empty nodes, the recording lost launches, which would look removed. Record again."
         )
         found.append(Reason("nodes-without-ops", message))
     if before.census.info.timed != after.census.info.timed:

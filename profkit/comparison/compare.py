@@ -20,6 +20,7 @@ from profkit.comparison.statistics import Differences, differences
 from profkit.comparison.step_kinds import matched
 from profkit.comparison.thresholds import OVER_RUNS, Floats, Thresholds
 from profkit.comparison.verdict import judge
+from profkit.floor import floor_of
 from profkit.merging import unlike
 
 
@@ -134,6 +135,7 @@ def _compared(
         fusions=tuple(fusions),
         net=_net(census_before, census_after, selected, untraced, timed, total),
         untraced=untraced,
+        floor=floor_of(before.record, census_before, gates.floor_us) if timed else None,
         thresholds=thresholds,
     )
     if unpaired:

@@ -13,6 +13,7 @@ from profkit.accounting import Census, KindCensus
 from profkit.comparison.rows import Row
 from profkit.comparison.thresholds import Thresholds
 from profkit.errors import Exit
+from profkit.floor import Floor
 from profkit.merging import merge
 
 Verdict = Literal["confirmed", "refuted", "changed", "neutral", "inconclusive"]
@@ -71,6 +72,7 @@ class Gates:
         expect_fused: launches must be gone, and another must stand in their place.
         max_launches_per_layer: more than these, after, fail.
         max_regression_percent: a selected layer's time may not grow by more, beyond noise.
+        floor_us: the dispatch floor, where the user gives it; judges nothing, marks launches.
         force: compare although the runs are of different devices, workloads, shapes or profilers.
     """
 
@@ -78,6 +80,7 @@ class Gates:
     expect_fused: bool = False
     max_launches_per_layer: float | None = None
     max_regression_percent: float | None = None
+    floor_us: float | None = None
     force: bool = False
 
 
@@ -171,6 +174,7 @@ class Comparison:
         samples: what times were compared over: independent runs where both sides have several, else replays.
         elsewhere: launches in layers or scopes that were not selected, per step.
         outside: launches outside layers, per step.
+        floor: the dispatch floor of the side before, None where it is not known.
     """
 
     before: Input
@@ -188,12 +192,24 @@ class Comparison:
     fusions: Sequence[Fusion] = ()
     net: Net | None = None
     untraced: Untraced | None = None
+    floor: Floor | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
 
     @property
     def exit_code(self) -> Exit:
         """The exit status of the command."""
         return EXIT_OF[self.verdict]
+
+    def at_floor(self, finding: Finding) -> bool | None:
+        """Whether the launch lasted no longer than the dispatch floor before (after, if it is new); None for copies and
+        where no floor is known."""
+        row = finding.row
+        ns, launches = (
+            (row.ns_before, row.launches_before) if row.launches_before else (row.ns_after, row.launches_after)
+        )
+        if self.floor is None or row.op_kind != "kernel" or not launches:
+            return None
+        return self.floor.holds(ns / launches / 1e3)
 
     def with_status(self, *statuses: Status) -> list[Finding]:
         """The selected layers' findings that have one of `statuses`."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from profkit.comparison.model import Comparison, Finding, Fusion, Input
+from profkit.floor import FACTOR
 
 SCHEMA = "profkit.diff/1"
 
@@ -55,6 +56,9 @@ def report(comparison: Comparison) -> dict[str, Any]:
             "runs_before_us": list(untraced.runs_before),
             "runs_after_us": list(untraced.runs_after),
         },
+        "floor": None
+        if comparison.floor is None
+        else {"us": comparison.floor.us, "source": comparison.floor.source, "factor": FACTOR},
         "thresholds": {
             "confidence": comparison.thresholds.confidence,
             "alpha": comparison.thresholds.alpha,
@@ -101,6 +105,7 @@ def _finding(finding: Finding, comparison: Comparison, layers: int) -> dict[str,
         "us_delta": _us(finding.delta),
         "ci": None if math.isnan(finding.low) else [_us(finding.low), _us(finding.high)],
         "p": None if math.isnan(finding.p) else finding.p,
+        "floor": comparison.at_floor(finding),
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason
+from profkit.floor import FACTOR
 from profkit.reporters.diff_table import DiffTable
 from profkit.reporters.rounding import count, hundredths
 
@@ -114,6 +115,20 @@ def moved_line(comparison: Comparison) -> str | None:
     return f"Moved: {len(moved)} launches of each layer ({_where(moved)}) now run once a step, outside the layers."
 
 
+def floor_line(comparison: Comparison) -> str | None:
+    """How many of the launches that are gone were dispatch-floor kernels."""
+    gone = comparison.with_status("removed", "moved")
+    floor = comparison.floor
+    if not gone or floor is None:
+        return None
+    at_floor = sum(bool(comparison.at_floor(f)) for f in gone)
+    source = {"measured": "measured with the capture", "given": "as given", "estimated": "estimated from the trace"}
+    return (
+        f"Dispatch floor: {at_floor} of the {len(gone)} launches that are gone lasted at most {FACTOR:g} × "
+        f"{floor.us:.2f} µs ({source[floor.source]})."
+    )
+
+
 def others_line(comparison: Comparison) -> str | None:
     """Whether anything else moved, and how sure that is."""
     absorbers = {id(f.absorber) for f in comparison.fusions}
@@ -163,6 +178,9 @@ def untraced_line(comparison: Comparison) -> str | None:
     )
     if comparison.timed:
         text += f"; the traces' kernel time, which holds no gaps between launches, by {_us(net.ns_per_step)} µs"
+        if net.launches_per_step:
+            gap = (untraced.delta_us - net.ns_per_step / 1e3) / net.launches_per_step
+            text += f" ({_signed(gap)} µs of gap for each launch of difference)"
     return text + "."
 
 

@@ -8,20 +8,26 @@ from typing import Any
 import numpy as np
 
 from profkit.accounting import Census, KindCensus
+from profkit.floor import FACTOR, Floor, floor_of
 from profkit.runs import RunFile
 
 SCHEMA = "profkit.layers/1"
 
 
-def report(runs: Sequence[tuple[RunFile, Census]]) -> dict[str, Any]:
-    """Everything that the layers report says about `runs`. Launches and µs are per layer per step."""
-    entries = [_run(run, census) for run, census in runs]
+def report(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None = None) -> dict[str, Any]:
+    """Everything that the layers report says about `runs`. Launches and µs are per layer per step.
+
+    Args:
+        floor_us: the dispatch floor, where the user gives it.
+    """
+    entries = [_run(run, census, floor_us) for run, census in runs]
     return {"schema": SCHEMA, "runs": entries, "average": _average(entries)}
 
 
-def _run(run: RunFile, census: Census) -> dict[str, Any]:
+def _run(run: RunFile, census: Census, floor_us: float | None) -> dict[str, Any]:
     record = run.record or {}
-    kinds = [_kind(census, k) for k in census.kinds]
+    floor = floor_of(record, census.chosen, floor_us) if census.kinds and census.info.timed else None
+    kinds = [_kind(census, k, floor) for k in census.kinds]
     default = kinds[census.default] if kinds else None
     return {
         "run": run.label,
@@ -38,7 +44,8 @@ def _run(run: RunFile, census: Census) -> dict[str, Any]:
         "default_step_kind": default["id"] if default else None,
         "layers": default["layers"] if default else [],
         "outside": default["outside"] if default else [],
-        "selected": _selected(census),
+        "selected": _selected(census, floor),
+        "floor": None if floor is None else {"us": floor.us, "source": floor.source, "factor": FACTOR},
         "beyond_steps": [
             {**_named(row), "where": row["where"], "launches": int(row["launches"]), "us": _us(row["ns"], 1, census)}
             for row in census.beyond_steps.to_dict("records")
@@ -66,14 +73,14 @@ def _ledger(census: Census) -> dict[str, Any]:
     return counts
 
 
-def _kind(census: Census, kind: KindCensus) -> dict[str, Any]:
+def _kind(census: Census, kind: KindCensus, floor: Floor | None) -> dict[str, Any]:
     steps = kind.kind.steps
     return {
         "id": kind.kind.id,
         "steps": steps,
         "launches_per_step": kind.kind.ops_per_step,
         "us_per_step": _us(kind.kind.gpu_ns, steps, census),
-        "layers": [_layer(census, kind, index) for index in range(len(kind.layers))],
+        "layers": [_layer(census, kind, index, floor) for index in range(len(kind.layers))],
         "outside": [
             {
                 **_named(row),
@@ -86,7 +93,7 @@ def _kind(census: Census, kind: KindCensus) -> dict[str, Any]:
     }
 
 
-def _layer(census: Census, kind: KindCensus, index: int) -> dict[str, Any]:
+def _layer(census: Census, kind: KindCensus, index: int, floor: Floor | None) -> dict[str, Any]:
     layer, steps = kind.layers.iloc[index], kind.kind.steps
     slots = kind.slots[kind.slots["layer"] == index]
     kernels = slots.groupby(["inside", "name", "canonical", "op_kind"], sort=False)[["launches", "ns"]].sum()
@@ -106,14 +113,14 @@ def _layer(census: Census, kind: KindCensus, index: int) -> dict[str, Any]:
                 "scope": row["inside"],
                 "launches": _per(row["launches"], steps),
                 "us": _us(row["ns"], steps, census),
-                "floor": None,
+                "floor": _at_floor(floor, row["op_kind"], row["ns"], row["launches"]),
             }
             for row in kernels.reset_index().to_dict("records")
         ],
     }
 
 
-def _selected(census: Census) -> dict[str, Any]:
+def _selected(census: Census, floor: Floor | None) -> dict[str, Any]:
     if not census.kinds:
         return {"layers": 0, "steps": 0, "launches": 0, "kernel_us": None, "kernels": []}
     kind = census.chosen
@@ -125,11 +132,11 @@ def _selected(census: Census) -> dict[str, Any]:
         "launches": _per(slots["launches"].sum(), per),
         "launches_by_kind": {k: _per(v, per) for k, v in slots.groupby("op_kind")["launches"].sum().items()},
         "kernel_us": _us(slots["ns"].sum(), per, census),
-        "kernels": kernels_of_selection(census),
+        "kernels": kernels_of_selection(census, floor),
     }
 
 
-def kernels_of_selection(census: Census) -> list[dict[str, Any]]:
+def kernels_of_selection(census: Census, floor: Floor | None) -> list[dict[str, Any]]:
     """The selected layers' kernels together, per layer per step, with median and quartiles over steps.
 
     `ns_total` and `launches_total` are the exact sums, for reports that round.
@@ -156,10 +163,17 @@ def kernels_of_selection(census: Census) -> list[dict[str, Any]]:
                 "us_p75": _rounded(quartiles[2]),
                 "launches_total": int(group["launches"].sum()),
                 "ns_total": int(group["ns"].sum()),
-                "floor": None,
+                "floor": _at_floor(floor, op_kind, group["ns"].sum(), group["launches"].sum()),
             }
         )
     return rows
+
+
+def _at_floor(floor: Floor | None, op_kind: Any, ns: Any, launches: Any) -> bool | None:
+    """Whether launches of this mean duration are at the floor; None for copies, and where no floor is known."""
+    if floor is None or op_kind != "kernel":
+        return None
+    return floor.holds(int(ns) / int(launches) / 1e3)
 
 
 def _average(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class KernelCells:
     median: str
     quartiles: str
     total: bool = False
+    floor: bool = False
 
 
 def kernel_rows(entry: Mapping[str, Any]) -> list[KernelCells]:
@@ -44,6 +45,7 @@ def kernel_rows(entry: Mapping[str, Any]) -> list[KernelCells]:
             us=rounding.hundredths(u) if timed else "",
             median=f"{k['us_median']:.2f}" if timed else "",
             quartiles=f"{k['us_p25']:.2f} … {k['us_p75']:.2f}" if timed else "",
+            floor=bool(k["floor"]),
         )
         for k, n, u in zip(kernels, counts, us, strict=True)
     ]

@@ -32,6 +32,7 @@ def diff(comparison: Comparison) -> str:
             *say.scope_lines(comparison, table),
             *(say.fusion_line(comparison, f) for f in comparison.fusions),
             say.moved_line(comparison),
+            say.floor_line(comparison),
             say.others_line(comparison),
             say.net_line(comparison, table),
             say.untraced_line(comparison),

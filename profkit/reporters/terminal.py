@@ -51,6 +51,7 @@ def print_diff(comparison: Comparison, out: Console) -> None:
             *say.scope_lines(comparison, table),
             *(say.fusion_line(comparison, f) for f in comparison.fusions),
             say.moved_line(comparison),
+            say.floor_line(comparison),
             say.others_line(comparison),
             say.net_line(comparison, table),
             say.untraced_line(comparison),
@@ -126,6 +127,11 @@ def _print_run(entry: Mapping[str, Any], out: Console) -> None:
     out.print(Text(clean(_ledger_line(ledger))))
     methods = ", ".join(f"{n:,} by {m}" for m, n in entry["methods"].items()) or "none"
     out.print(Text(f"Placed: {methods}. Steps: {clean(entry['steps_found_by'])}."))
+    floor = entry["floor"]
+    if floor is not None:
+        out.print(
+            Text(f"Dispatch floor: {floor['us']:.2f} µs ({floor['source']}); at it: up to {floor['factor']:g} × that.")
+        )
     for kind in entry["step_kinds"]:
         chosen = " (reported here)" if kind["id"] == entry["default_step_kind"] and len(entry["step_kinds"]) > 1 else ""
         us = "" if kind["us_per_step"] is None else f", {kind['us_per_step']:.2f} µs of kernel time"
@@ -168,10 +174,11 @@ def _kernels_table(entry: Mapping[str, Any]) -> Table:
     if entry["timed"]:
         for name in ("µs", "median", "p25 … p75"):
             table.add_column(name, justify="right")
+        table.add_column("")
     for cells in kernel_rows(entry):
         shown = [cells.scope, clean(cells.name, _NAME_WIDTH), cells.launches]
         if entry["timed"]:
-            shown += [cells.us, cells.median, cells.quartiles]
+            shown += [cells.us, cells.median, cells.quartiles, "at the dispatch floor" if cells.floor else ""]
         table.add_row(*(Text(clean(c)) for c in shown), style="bold" if cells.total else None)
     return table
 
