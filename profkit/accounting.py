@@ -21,7 +21,7 @@ from profkit.attribution.ledger import Attribution, attribute
 from profkit.attribution.period import Phase
 from profkit.attribution.sequence import CaptureTrace
 from profkit.errors import CannotTellError, ProfkitError
-from profkit.integrity import Refusal, nodes_without_ops, refuse
+from profkit.integrity import Refusal, SilentNodes, refuse, silent_nodes
 from profkit.layers import LayerKey, Place, place
 from profkit.selection import Selection as Selection
 from profkit.selection import Wanted, short_kind
@@ -123,7 +123,7 @@ class Census:
     diagnostics: Sequence[Diagnostic]
     refusal: Refusal | None = None
     display: Mapping[str, str] = field(default_factory=dict)
-    nodes_without_ops: int = 0
+    silent_nodes: SilentNodes = SilentNodes(0, 0)
     phase: Phase | None = None
 
     @property
@@ -183,10 +183,13 @@ def take_census(
     ledger, beyond = builder.ledger_and_beyond()
     refusal = refuse(trace, attribution, steps)
     default = _default_kind(kinds, selection)
-    silent_nodes = nodes_without_ops(trace)
+    silent = silent_nodes(trace, attribution)
     silent_note = []
-    if silent_nodes:
-        message = f"{silent_nodes} nodes of the replayed graphs never ran an op: host or empty nodes, or lost ops."
+    if silent.count:
+        where = f", {silent.in_layers} of them in layers"
+        message = (
+            f"{silent.count} nodes of the replayed graphs{where} never ran an op: host or empty nodes, or lost ops."
+        )
         silent_note.append(Diagnostic("nodes-without-ops", message))
     census = Census(
         info=trace.info,
@@ -200,7 +203,7 @@ def take_census(
         diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note),
         refusal=refusal,
         display=kernel_names.display_names(canonical.values()),
-        nodes_without_ops=silent_nodes,
+        silent_nodes=silent,
         phase=phase,
     )
     if refusal is None and kinds:

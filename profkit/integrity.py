@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import pandas as pd
+
+from profkit.attribution import lineage
 from profkit.attribution.ledger import Attribution
+from profkit.attribution.scopes import ScopeTable
+from profkit.layers import place
 from profkit.steps import Steps
-from profkit.trace import NONE, Diagnostic, Trace
+from profkit.trace import NONE, OPS, Diagnostic, Trace, joint_key, table
 
 
 @dataclass(frozen=True)
@@ -60,20 +67,39 @@ def _graph_level_advice(trace: Trace, launched: int) -> str:
     )
 
 
-def nodes_without_ops(trace: Trace) -> int:
+@dataclass(frozen=True)
+class SilentNodes:
     """Nodes of replayed graphs that no replay ran: host and empty nodes, or ops that the recording lost every time.
 
-    Known only where the creation of the graphs' nodes was recorded.
+    Args:
+        count: all of them.
+        in_layers: those that were captured in a layer's range.
     """
+
+    count: int
+    in_layers: int
+
+
+def silent_nodes(trace: Trace, attribution: Attribution) -> SilentNodes:
+    """Find them; known only where the creation of the graphs' nodes was recorded."""
     ops, nodes = trace.ops, trace.nodes
-    cloned = nodes[(nodes["origin"] != NONE).to_numpy()]
+    cloned = nodes.loc[(nodes["origin"] != NONE).to_numpy(), ["process", "node"]].drop_duplicates()
     ran = ops.loc[(ops["node"] != NONE).to_numpy(), ["process", "node"]].drop_duplicates()
     if not len(cloned) or not len(ran):
-        return 0
-    graphs = set(zip(ran["process"], ran["node"].to_numpy() >> 32, strict=True))
-    created = set(zip(cloned["process"], cloned["node"].to_numpy(), strict=True))
-    seen = set(zip(ran["process"], ran["node"].to_numpy(), strict=True))
-    return sum((process, node >> 32) in graphs for process, node in created - seen)
+        return SilentNodes(0, 0)
+    graphs = pd.unique(joint_key(ran["process"].to_numpy(), ran["node"].to_numpy() >> 32))
+    mine = np.isin(joint_key(cloned["process"].to_numpy(), cloned["node"].to_numpy() >> 32), graphs)
+    left = cloned[mine].merge(ran, how="left", on=["process", "node"], indicator=True)
+    left = left[(left["_merge"] == "left_only").to_numpy()]
+    if not len(left):
+        return SilentNodes(0, 0)
+    # The nodes as ops that never ran: the same lineage leads to the range in which each was captured.
+    columns = {name: left[name].to_numpy() for name in ("process", "node")}
+    unseen = dataclasses.replace(trace, ops=table(OPS, columns))
+    scopes = ScopeTable()
+    found = lineage.attribute(unseen, attribution.ranges, scopes)
+    layered = np.array([place(path).layer is not None for path in scopes.paths], dtype=bool)
+    return SilentNodes(len(left), int(layered[found.scope].sum()))
 
 
 def no_layers_advice(diagnostics: Sequence[Diagnostic], ops: int) -> str:

@@ -100,7 +100,9 @@ def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Inp
             if inputs and run not in before.runs:
                 # Where layers by period begin is a convention; the before side sets it for both.
                 censuses[identity] = in_phase(inputs[0].census, censuses[identity], _recount(run, selection))
-        inputs.append(Input(run.label, censuses[identity], run.record, identity))
+        # Counts without times are the same in every run by nature: only one file given twice is the same recording.
+        own = identity if censuses[identity].info.timed else str(run.trace.resolve())
+        inputs.append(Input(run.label, censuses[identity], run.record, own))
     sides = [_distinct(side) for side in (inputs[: len(before.runs)], inputs[len(before.runs) :])]
     first, second = (
         dataclasses.replace(side[0], label=label, more=tuple(side[1:]))
@@ -117,8 +119,7 @@ def _distinct(side: Sequence[Input]) -> Sequence[Input]:
     """
     labels: dict[str | None, str] = {}
     for run in side:
-        # Counts without times are the same in every run by nature.
-        if run.identity in labels and run.census.info.timed:
+        if run.identity in labels:
             raise ProfkitError(
                 f"{labels[run.identity]} and {run.label} are the same recording, given twice on one side. Copies are "
                 "no repeated runs; leave one out."

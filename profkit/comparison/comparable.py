@@ -8,9 +8,12 @@ from typing import Any
 from profkit.comparison.model import Input, Reason
 from profkit.integrity import no_layers_advice
 from profkit.merging import same_layers
+from profkit.steps import UNDER_RECORDED_SHARE
 
 #: What `--force` may set aside: the numbers exist, only their likeness is in doubt.
-FORCEABLE = frozenset({"other-device", "other-profiler", "other-workload", "other-shapes", "nodes-without-ops"})
+FORCEABLE = frozenset(
+    {"other-device", "other-profiler", "other-workload", "other-shapes", "other-layers", "nodes-without-ops"}
+)
 
 
 def obstacles(before: Input, after: Input) -> list[Reason]:
@@ -40,13 +43,7 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
     if names[0] and names[1] and names[0] != names[1]:
         listed = " and ".join(", ".join(sorted(n)) for n in names)
         found.append(Reason("other-device", f"The runs are from different devices: {listed}. Record both on one kind."))
-    silent = [sum(run.census.nodes_without_ops for run in e.runs) / len(e.runs) for e in (before, after)]
-    if silent[0] != silent[1]:
-        message = (
-            f"{silent[0]:g} graph nodes of {before.label} and {silent[1]:g} of {after.label} never ran an op. If they "
-            "are no host or empty nodes, the recording lost launches, which would look removed. Record again."
-        )
-        found.append(Reason("nodes-without-ops", message))
+    found += [reason for entry in (before, after) for run in entry.runs for reason in _incomplete(run)]
     if before.census.info.timed != after.census.info.timed:
         message = "One side counts dispatches on a CPU and the other launches on a GPU. Capture both the same way."
         found.append(Reason("other-profiler", message))
@@ -58,7 +55,42 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
             "paired. Select the same layers with --layers, or record both runs of the same model."
         )
         found.append(Reason("other-layer-count", message))
+    elif _numbers(before) != _numbers(after):
+        shown = " and ".join(", ".join(map(str, sorted(a - b)[:6])) or "none" for a, b in _only(before, after))
+        message = f"The layers have different numbers (only before, and only after: {shown}). Record the same layers."
+        found.append(Reason("other-layers", message))
     return found
+
+
+def _numbers(entry: Input) -> list[int]:
+    layers = entry.census.chosen.layers
+    return sorted(layers["number"][layers["selected"]].tolist())
+
+
+def _only(before: Input, after: Input) -> list[tuple[set[int], set[int]]]:
+    one, other = set(_numbers(before)), set(_numbers(after))
+    return [(one, other), (other, one)]
+
+
+def _incomplete(run: Input) -> Iterator[Reason]:
+    """What the recording lacks, by its own word or by the word of its run.json."""
+    census, record = run.census, run.record or {}
+    silent = census.silent_nodes
+    if silent.in_layers:
+        message = (
+            f"{silent.in_layers} graph nodes in layers of {run.label} never ran an op. If they are no host or empty "
+            "nodes, the recording lost launches, which would look removed. Record again."
+        )
+        yield Reason("nodes-without-ops", message)
+    layers = (record.get("workload") or {}).get("layers")
+    if isinstance(layers, int) and layers != len(census.chosen.layers):
+        message = f"{run.label} ran {layers} layers and its trace shows {len(census.chosen.layers)}. Capture it again."
+        yield Reason("layers-missing", message)
+    replays = record.get("replays")
+    if isinstance(replays, int) and census.info.timed and census.chosen.kind.steps < replays:
+        message = f"{run.label} replayed {replays} times and its trace shows {census.chosen.kind.steps} whole replays."
+        if census.chosen.kind.steps < (1 - UNDER_RECORDED_SHARE) * replays:
+            yield Reason("under-recorded", f"{message} Capture it again.")
 
 
 def _device_names(entry: Input) -> frozenset[str]:

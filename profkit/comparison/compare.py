@@ -14,7 +14,19 @@ from profkit.comparison import work as work_status
 from profkit.comparison.align import align
 from profkit.comparison.comparable import FORCEABLE, differing_settings, obstacles
 from profkit.comparison.fusions import find_fusions
-from profkit.comparison.model import Comparison, Finding, Gates, Input, Net, Reason, Samples, Status, Untraced, Work
+from profkit.comparison.model import (
+    Comparison,
+    Finding,
+    Gates,
+    Input,
+    LayerChange,
+    Net,
+    Reason,
+    Samples,
+    Status,
+    Untraced,
+    Work,
+)
 from profkit.comparison.rows import Row, layer_rows, outside_rows, unpaired_rows
 from profkit.comparison.statistics import Differences, differences
 from profkit.comparison.step_kinds import matched
@@ -133,6 +145,7 @@ def _compared(
         elsewhere=tuple(elsewhere),
         outside=tuple(findings[len(in_layers) + len(unpaired) :]),
         fusions=tuple(fusions),
+        layers=_layer_changes(census_before, census_after, layers, samples, thresholds, timed),
         net=_net(census_before, census_after, selected, untraced, timed, total),
         untraced=untraced,
         floor=floor_of(before.record, census_before, gates.floor_us) if timed else None,
@@ -212,6 +225,49 @@ def _total(
     if samples == "runs":
         before, after = _run_means(before, censuses[0]), _run_means(after, censuses[1])
     return differences(before, after, thresholds)
+
+
+def _layer_changes(
+    before: KindCensus,
+    after: KindCensus,
+    pairs: Sequence[tuple[int, int]],
+    samples: Samples,
+    thresholds: Thresholds,
+    timed: bool,
+) -> list[LayerChange]:
+    """Each selected layer on its own."""
+    chosen = before.layers["selected"].to_numpy()
+    pairs = [(b, a) for b, a in pairs if chosen[b]]
+    sides = [_by_layer(c, [p[i] for p in pairs]) for i, c in enumerate((before, after))]
+    by_step = [side[1] for side in sides]
+    if samples == "runs":
+        by_step = [_run_means(by_step[0], before), _run_means(by_step[1], after)]
+    stats = differences(by_step[0], by_step[1], thresholds) if timed else None
+    changes: list[LayerChange] = []
+    for row, (b, _) in enumerate(pairs):
+        layer = before.layers.iloc[b]
+        mean = float(by_step[0][row].mean()) if timed else 0.0
+        changes.append(
+            LayerChange(
+                name=f"{layer['number']} ({layer['kind']})",
+                launches_after=sides[1][0][row] / after.kind.steps,
+                share=float(stats.delta[row]) / mean if stats is not None and mean else float("nan"),
+                notable=stats is not None and bool(stats.notable[row]),
+            )
+        )
+    return changes
+
+
+def _by_layer(census: KindCensus, layers: Sequence[int]) -> tuple[list[int], Floats]:
+    """Launches, and nanoseconds by step, of the selected slots of each of `layers`."""
+    slots = census.slots
+    launches: list[int] = []
+    by_step = np.zeros((len(layers), census.kind.steps))
+    for row, layer in enumerate(layers):
+        mine = np.flatnonzero(slots["selected"].to_numpy() & (slots["layer"].to_numpy() == layer))
+        launches.append(int(slots["launches"].to_numpy()[mine].sum()))
+        by_step[row] = census.slot_ns[mine].sum(axis=0)
+    return launches, by_step
 
 
 def _run_means(by_step: Floats, census: KindCensus) -> Floats:

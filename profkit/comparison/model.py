@@ -151,6 +151,23 @@ class Net:
 
 
 @dataclass(frozen=True)
+class LayerChange:
+    """One selected layer, as far as gates ask.
+
+    Args:
+        name: its number and kind.
+        launches_after: per step.
+        share: change of its time, after minus before over before; NaN where not timed.
+        notable: beyond noise and the minimum effect, tested together with the other layers.
+    """
+
+    name: str
+    launches_after: float
+    share: float
+    notable: bool
+
+
+@dataclass(frozen=True)
 class Untraced:
     """Step times without a profiler, microseconds: medians over the runs of a side, and each run's median."""
 
@@ -190,6 +207,7 @@ class Comparison:
     elsewhere: Sequence[Finding] = ()
     outside: Sequence[Finding] = ()
     fusions: Sequence[Fusion] = ()
+    layers: Sequence[LayerChange] = ()
     net: Net | None = None
     untraced: Untraced | None = None
     floor: Floor | None = None

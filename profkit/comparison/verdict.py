@@ -91,9 +91,12 @@ def _check_gates(
         told = "A fusion was expected, and one was found." if holds else "A fusion was expected, and none was found."
         checked.append((holds, Reason("expected-fusion" if holds else "no-fusion", told)))
     if gates.max_launches_per_layer is not None:
-        after = sum(f.row.launches_after for f in comparison.findings) / (layers[1] * comparison.steps[1])
-        holds = after <= gates.max_launches_per_layer
-        told = f"{after:g} launches per layer, at most {gates.max_launches_per_layer:g} were allowed."
+        most = max(comparison.layers, key=lambda layer: layer.launches_after)
+        holds = most.launches_after <= gates.max_launches_per_layer
+        told = (
+            f"At most {most.launches_after:g} launches in a layer ({most.name}); {gates.max_launches_per_layer:g} were "
+            "allowed."
+        )
         checked.append((holds, Reason("launches-within-limit" if holds else "too-many-launches", told)))
     if gates.max_regression_percent is not None and net is not None:
         checked.append(_regression(comparison, gates.max_regression_percent))
@@ -107,6 +110,14 @@ def _regression(comparison: Comparison, percent: float) -> tuple[bool, Reason]:
         message = "Whether a layer became slower cannot be told: there are no times, or no repetitions of them."
         return False, Reason("regression-unknown", message)
     share = net.ns_per_layer / before * 100
+    slower = [layer for layer in comparison.layers if layer.notable and layer.share * 100 > percent]
+    if slower:
+        worst = max(slower, key=lambda layer: layer.share)
+        message = (
+            f"{len(slower)} layers became slower by more than {percent:g} %, beyond noise; layer {worst.name} by "
+            f"{worst.share * 100:.2f} %."
+        )
+        return False, Reason("regression", message)
     holds = not (net.significant and share > percent)
     noise = "beyond noise" if net.significant else "within noise"
     told = f"A layer's time changed by {share:+.2f} %, {noise}; at most {percent:+g} % were allowed."
@@ -131,17 +142,22 @@ def _removed_sentence(comparison: Comparison, gone: Sequence[Finding], per_layer
 
 
 def _others_changed(comparison: Comparison) -> list[Reason]:
-    """Launches beside the fusion whose time changed beyond noise."""
-    absorbers = {id(f.absorber) for f in comparison.fusions}
-    changed = [
-        f
-        for f in (*comparison.findings, *comparison.elsewhere, *comparison.outside)
-        if f.status == "changed" and id(f) not in absorbers
-    ]
+    """Launches beside the ones that are gone, and what took their place, that changed in number or beyond noise."""
+    changed = others(comparison)
     if not changed:
         return [Reason("nothing-else-moved", "No other launch changed in number, or in time beyond noise.")]
-    listed = ", ".join(f"{f.row.name} {_time(f)}" for f in changed[:3])
-    return [Reason("others-changed", f"{len(changed)} other launches changed beyond noise: {listed}.")]
+    listed = ", ".join(f"{f.row.name} ({f.status}{', ' + _time(f) if _time(f) else ''})" for f in changed[:3])
+    return [Reason("others-changed", f"{len(changed)} other launches changed: {listed}.")]
+
+
+def others(comparison: Comparison) -> list[Finding]:
+    """Findings that are not unchanged and belong neither to what is gone nor to what took its place."""
+    explained = {id(f) for f in comparison.with_status("removed", "moved")}
+    explained |= {id(fusion.absorber) for fusion in comparison.fusions}
+    moved = {(f.row.canonical, f.row.op_kind) for f in comparison.with_status("moved")}
+    explained |= {id(f) for f in comparison.outside if (f.row.canonical, f.row.op_kind) in moved}
+    everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
+    return [f for f in everything if f.status != "unchanged" and id(f) not in explained]
 
 
 def _differences(comparison: Comparison, different: Sequence[Finding]) -> list[Reason]:

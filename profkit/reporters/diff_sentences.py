@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason
+from profkit.comparison.verdict import others
 from profkit.floor import FACTOR
 from profkit.reporters.diff_table import DiffTable
 from profkit.reporters.rounding import count, hundredths
@@ -133,16 +134,15 @@ def others_line(comparison: Comparison) -> str | None:
     """Whether anything else moved, and how sure that is."""
     absorbers = {id(f.absorber) for f in comparison.fusions}
     everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
-    kept = [f for f in everything if f.status in ("unchanged", "changed") and id(f) not in absorbers]
+    kept = [f for f in everything if f.status == "unchanged" and id(f) not in absorbers]
+    changed = others(comparison)
+    if changed:
+        listed = "; ".join(f"{f.row.name} {f.status} {_difference(f)}".rstrip() for f in changed)
+        return f"Something else moved: {len(changed)} other launches changed, {len(kept)} did not: {listed}."
     if not kept:
         return None
-    changed = [f for f in kept if f.status == "changed"]
     if not comparison.timed:
-        state = "changed in number" if changed else "none changed in number"
-        return f"Other launches: {len(kept)}; {state}."
-    if changed:
-        listed = "; ".join(f"{f.row.name} {_us(f.delta)} µs {_interval(f)}" for f in changed)
-        return f"Something else moved: {len(changed)} of {len(kept)} other launches changed: {listed}."
+        return f"Nothing else moved: {len(kept)} other launches, none changed in number."
     largest = max(kept, key=lambda f: abs(f.delta) if not math.isnan(f.delta) else -1)
     text = f"Nothing else moved: {len(kept)} other launches"
     if math.isnan(largest.delta):
@@ -208,6 +208,12 @@ def _signed(us: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{'−' if share < 0 else '+'}{abs(share):.1%}"
+
+
+def _difference(finding: Finding) -> str:
+    if math.isnan(finding.delta):
+        return ""
+    return f"{_us(finding.delta)} µs {_interval(finding)}".rstrip()
 
 
 def _interval(finding: Finding) -> str:

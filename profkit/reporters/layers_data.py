@@ -80,7 +80,7 @@ def _kind(census: Census, kind: KindCensus, floor: Floor | None) -> dict[str, An
         "steps": steps,
         "launches_per_step": kind.kind.ops_per_step,
         "us_per_step": _us(kind.kind.gpu_ns, steps, census),
-        "layers": [_layer(census, kind, index, floor) for index in range(len(kind.layers))],
+        "layers": _layers(census, kind, floor),
         "outside": [
             {
                 **_named(row),
@@ -93,21 +93,14 @@ def _kind(census: Census, kind: KindCensus, floor: Floor | None) -> dict[str, An
     }
 
 
-def _layer(census: Census, kind: KindCensus, index: int, floor: Floor | None) -> dict[str, Any]:
-    layer, steps = kind.layers.iloc[index], kind.kind.steps
-    slots = kind.slots[kind.slots["layer"] == index]
-    kernels = slots.groupby(["inside", "name", "canonical", "op_kind"], sort=False)[["launches", "ns"]].sum()
-    return {
-        "layer": int(layer["number"]),
-        "kind": layer["kind"],
-        "scope": layer["scope"],
-        "selected": bool(layer["selected"]),
-        "launches": _per(layer["launches"], steps),
-        "launches_by_kind": {k: _per(v, steps) for k, v in slots.groupby("op_kind")["launches"].sum().items()},
-        "kernel_us": _us(layer["kernel_ns"], steps, census),
-        "busy_us": _us(layer["busy_ns"], steps, census),
-        "span_us": _us(layer["span_ns"], steps, census),
-        "kernels": [
+def _layers(census: Census, kind: KindCensus, floor: Floor | None) -> list[dict[str, Any]]:
+    steps = kind.kind.steps
+    keys = ["layer", "inside", "name", "op_kind"]
+    sums = kind.slots.groupby(keys, sort=False, as_index=False)[["launches", "ns"]].sum()
+    kernels: list[list[dict[str, Any]]] = [[] for _ in range(len(kind.layers))]
+    by_kind: list[dict[str, int]] = [{} for _ in range(len(kind.layers))]
+    for row in sums.to_dict("records"):
+        kernels[row["layer"]].append(
             {
                 **_named(row),
                 "scope": row["inside"],
@@ -115,9 +108,24 @@ def _layer(census: Census, kind: KindCensus, index: int, floor: Floor | None) ->
                 "us": _us(row["ns"], steps, census),
                 "floor": _at_floor(floor, row["op_kind"], row["ns"], row["launches"]),
             }
-            for row in kernels.reset_index().to_dict("records")
-        ],
-    }
+        )
+        counted = by_kind[row["layer"]]
+        counted[row["op_kind"]] = counted.get(row["op_kind"], 0) + int(row["launches"])
+    return [
+        {
+            "layer": int(layer["number"]),
+            "kind": layer["kind"],
+            "scope": layer["scope"],
+            "selected": bool(layer["selected"]),
+            "launches": _per(layer["launches"], steps),
+            "launches_by_kind": {k: _per(v, steps) for k, v in by_kind[index].items()},
+            "kernel_us": _us(layer["kernel_ns"], steps, census),
+            "busy_us": _us(layer["busy_ns"], steps, census),
+            "span_us": _us(layer["span_ns"], steps, census),
+            "kernels": kernels[index],
+        }
+        for index, layer in enumerate(kind.layers.to_dict("records"))
+    ]
 
 
 def _selected(census: Census, floor: Floor | None) -> dict[str, Any]:
