@@ -123,7 +123,7 @@ class Census:
     diagnostics: Sequence[Diagnostic]
     refusal: Refusal | None = None
     display: Mapping[str, str] = field(default_factory=dict)
-    silent_nodes: SilentNodes = SilentNodes(0, 0)
+    silent_nodes: SilentNodes = field(default=SilentNodes(0, 0))
     phase: Phase | None = None
 
     @property

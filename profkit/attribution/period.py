@@ -68,7 +68,7 @@ def layers(codes: Ints, names: Mapping[int, str], start: str | None = None) -> t
     least = min(map(_cost, layerings))
     equal = [a for a in layerings if _cost(a) == least]
     # Of equally good phases the convention takes the earliest; one that is doubtful makes all of them so.
-    best = min(equal, key=lambda a: (not a.doubt, int(np.flatnonzero(a.layer >= 0)[0])))
+    best = min(equal, key=lambda a: (not a.doubt, int(np.argmax(a.layer >= 0))))
     if best.doubt:
         return Misfit(best.doubt)
     if best.count < motif.MIN_LAYERS:

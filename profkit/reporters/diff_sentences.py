@@ -137,7 +137,9 @@ def others_line(comparison: Comparison) -> str | None:
     kept = [f for f in everything if f.status == "unchanged" and id(f) not in absorbers]
     changed = others(comparison)
     if changed:
-        listed = "; ".join(f"{f.row.name} {f.status} {_difference(f)}".rstrip() for f in changed)
+        shown = [f"{f.row.name} {f.status} {_difference(f)}".rstrip() for f in changed[:_MAX_NAMES]]
+        rest = len(changed) - len(shown)
+        listed = "; ".join([*shown, *([f"and {rest} more, in the table"] if rest else [])])
         return f"Something else moved: {len(changed)} other launches changed, {len(kept)} did not: {listed}."
     if not kept:
         return None

@@ -16,8 +16,10 @@ from profkit.reporters import diff_sentences as say
 from profkit.reporters.diff_table import DiffTable, TableRow, build
 from profkit.reporters.rounding import count, hundredths
 
-#: A pipe has no width; wide enough that no number wraps.
-_PIPE_WIDTH = 150
+#: A pipe has no width; sentences wrap here.
+_PIPE_WIDTH = 120
+#: More than any table needs.
+_ANY_WIDTH = 10_000
 _NAME_WIDTH = 48
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _STYLE = {"confirmed": "bold green", "refuted": "bold red", "inconclusive": "bold yellow"}
@@ -46,7 +48,11 @@ def print_diff(comparison: Comparison, out: Console) -> None:
     if comparison.findings:
         table = build(comparison)
         out.print()
-        out.print(_diff_table(comparison, table))
+        _print_table(_diff_table(comparison, table), out)
+        outside = [*table.outside, *([table.outside_rest] if table.outside_rest else [])]
+        if outside:
+            out.print()
+            _print_table(_outside_diff_table(comparison, outside), out)
         lines: list[str | None] = [
             *say.scope_lines(comparison, table),
             *(say.fusion_line(comparison, f) for f in comparison.fusions),
@@ -66,24 +72,44 @@ def print_diff(comparison: Comparison, out: Console) -> None:
         out.print(Text(clean(f"[{reason.code}] {reason.message}")))
 
 
-def _diff_table(comparison: Comparison, data: DiffTable) -> Table:
+def _print_table(table: Table, out: Console) -> None:
+    """Print `table` as wide as it is: a terminal may break its lines, but no number is ever cut."""
+    wide = Console(
+        file=out.file,
+        width=_ANY_WIDTH,
+        force_terminal=out.is_terminal,
+        no_color=out.no_color,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
+    wide.print(table)
+
+
+def _empty_diff_table(comparison: Comparison, title: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("in the layer", no_wrap=True)
+    table.add_column(title, no_wrap=True)
     table.add_column("launch", no_wrap=True, overflow="ellipsis")
     table.add_column("status", no_wrap=True)
     numbers = ["before", "after", "change"] + (["µs before", "after", "change", "95 % CI"] if comparison.timed else [])
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _diff_table(comparison: Comparison, data: DiffTable) -> Table:
+    table = _empty_diff_table(comparison, "in the layer")
     for row in data.rows:
         table.add_row(*_cells(row, timed=comparison.timed))
     table.add_section()
     table.add_row(*_cells(data.total, timed=comparison.timed), style="bold")
-    outside = [*data.outside, *([data.outside_rest] if data.outside_rest else [])]
-    if outside:
-        table.add_row()
-        table.add_row(Text("outside the selection, per step", style="dim"))
-        for row in outside:
-            table.add_row(*_cells(row, timed=comparison.timed))
+    return table
+
+
+def _outside_diff_table(comparison: Comparison, rows: Sequence[TableRow]) -> Table:
+    table = _empty_diff_table(comparison, "outside the selection, per step")
+    for row in rows:
+        table.add_row(*_cells(row, timed=comparison.timed))
     return table
 
 
@@ -138,15 +164,15 @@ def _print_run(entry: Mapping[str, Any], out: Console) -> None:
         out.print(Text(f"  {kind['steps']} × {kind['id']}: {kind['launches_per_step']} launches a step{us}{chosen}"))
     if entry["layers"]:
         out.print()
-        out.print(_kernels_table(entry))
+        _print_table(_kernels_table(entry), out)
         out.print()
-        out.print(_layers_table(entry))
+        _print_table(_layers_table(entry), out)
         if entry["outside"]:
             out.print()
-            out.print(_outside_table("outside layers, per step", entry["outside"], timed=entry["timed"]))
+            _print_table(_outside_table("outside layers, per step", entry["outside"], timed=entry["timed"]), out)
     if entry["beyond_steps"]:
         out.print()
-        out.print(_outside_table("in no step, whole recording", entry["beyond_steps"], timed=entry["timed"]))
+        _print_table(_outside_table("in no step, whole recording", entry["beyond_steps"], timed=entry["timed"]), out)
     for warning in entry["warnings"]:
         out.print(Text(clean(f"[{warning['code']}] {warning['message']}"), style="yellow"))
     out.print()
