@@ -135,7 +135,8 @@ def _removed_sentence(comparison: Comparison, gone: Sequence[Finding], per_layer
         per_step = sum(f.row.launches_before for f in gone) / steps
         return f"{per_step:g} launches a step are gone, from at most {touched} of {layers} layers each."
     moved = sum(f.row.launches_before for f in gone if f.status == "moved") / (layers * steps)
-    text = f"{per_layer:g} launches per layer are gone from {layers} layers"
+    one = per_layer == 1
+    text = f"{per_layer:g} launch{'' if one else 'es'} per layer {'is' if one else 'are'} gone from {layers} layers"
     if moved:
         text += f"; {moved:g} of them now run outside the layers, once a step"
     return text + "."

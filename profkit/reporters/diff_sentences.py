@@ -98,7 +98,7 @@ def fusion_line(comparison: Comparison, fusion: Fusion) -> str:
     per_layer = sum(f.row.launches_before for f in fusion.removed) / (
         comparison.selected_layers[0] * comparison.steps[0]
     )
-    text = f"Fusion: {per_layer:g} launches a layer ({_where(fusion.removed)}) became part of {into}, "
+    text = f"Fusion: {per_layer:g} launch{'' if per_layer == 1 else 'es'} a layer ({_where(fusion.removed)}) became part of {into}, "
     text += _EVIDENCE.get(fusion.evidence, "")
     if comparison.timed:
         text += (
