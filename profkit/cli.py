@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ from typing import Annotated
 import typer
 
 from profkit._version import __version__
-from profkit.errors import Exit, ProfkitError
+from profkit.errors import Exit, OutputClosedError, ProfkitError
 
 app = typer.Typer(
     name="profkit",
@@ -253,16 +255,38 @@ def _report_defect(kind: type[BaseException], error: BaseException, trace: Trace
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; the one place where a `ProfkitError` is printed."""
+    """Run the command line; the one place where errors are printed. Status 1 means refuted and nothing else."""
     sys.excepthook = _report_defect
+    if sys.stdout is None:
+        raise SystemExit(int(Exit.ERROR))  # closed by the caller: there is nowhere to answer, or to complain
+    for stream in (sys.stdout, sys.stderr):
+        # Names and µs are no ASCII, whatever the locale.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
     own, trailing = split_command(sys.argv[1:] if arguments is None else arguments)
     if trailing.command is not None and own[:1] != ["capture"]:
         own, trailing = [*own, *trailing.command], Trailing(None)
+    # Through typer's own __call__ an unexpected exception would end with status 1.
+    command = typer.main.get_command(app)
     try:
-        app(args=own, obj=trailing, prog_name="profkit")
+        command(args=own, obj=trailing, prog_name="profkit")
     except ProfkitError as error:
         typer.echo(f"profkit: error: {error}", err=True)
         raise SystemExit(int(error.exit_code)) from None
+    except (OutputClosedError, BrokenPipeError):
+        _end_output()
+        raise SystemExit(128 + signal.SIGPIPE) from None
+    except OSError as error:
+        _end_output()
+        typer.echo(f"profkit: error: cannot read or write: {error}.", err=True)
+        raise SystemExit(int(Exit.ERROR)) from None
+
+
+def _end_output() -> None:
+    """Let the interpreter flush standard output into nothing: its reader is gone, or the disk is full."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 if __name__ == "__main__":

@@ -40,3 +40,8 @@ class CannotTellError(ProfkitError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message, Exit.INCONCLUSIVE)
         self.code = code
+
+
+class OutputClosedError(Exception):
+    """Whoever read standard output has gone (``profkit diff … | head``). Not an OSError, which the command-line library
+    would turn into status 1, and that means refuted."""

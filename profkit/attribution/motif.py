@@ -150,11 +150,13 @@ def _nearest(stretch: Stretch, kinds: Sequence[Stretch]) -> int:
 
 
 def _moved(codes: Ints, positions: Ints, to: int, variant: Callable[[int, int], bool]) -> Ints | None:
-    """The first beginning moved to op `to`, each other one to the last op of that name before it.
+    """The first beginning moved to op `to`, each to the last op of that name before it.
 
-    None where too many layers have no such op. A layer that lost it keeps its beginning.
+    None where too many layers have no such op, or the first has a later one. A layer that lost it keeps its beginning.
     """
     before = int(codes[to])
+    if before in codes[to + 1 : first]:
+        return None
     at = np.flatnonzero(codes == before)
     at = at[np.minimum(np.searchsorted(at, positions), len(at)) - 1]
     inside = np.r_[True, at[1:] > positions[:-1]]

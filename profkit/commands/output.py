@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from profkit.errors import ProfkitError
+from profkit.errors import OutputClosedError, ProfkitError
 
 FORMATS = ("text", "json", "csv", "md")
 
@@ -32,6 +32,9 @@ def json_text(data: object) -> str:
 
 def write(text: str) -> None:
     """Write `text` as UTF-8, whatever the locale: names and µs are no ASCII."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8", errors="replace"))
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", errors="replace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise OutputClosedError from None

@@ -48,6 +48,14 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
         message = "One side counts dispatches on a CPU and the other launches on a GPU. Capture both the same way."
         found.append(Reason("other-profiler", message))
     found += _other_workload(before.record, after.record)
+    placed = [_by_pattern(e) for e in (before, after)]
+    if placed[0] != placed[1]:
+        how = {True: "by the pattern of its kernels", False: "by ranges"}
+        message = (
+            f"The layers of {before.label} were found {how[placed[0]]} and those of {after.label} {how[placed[1]]}, so "
+            "they need not begin and end at the same kernels. Record both sides with ranges, or give --anchor for both."
+        )
+        found.append(Reason("other-method", message))
     counts = [e.census.chosen.selected_layers for e in (before, after)]
     if counts[0] != counts[1]:
         message = (
@@ -60,6 +68,11 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
         message = f"The layers have different numbers (only before, and only after: {shown}). Record the same layers."
         found.append(Reason("other-layers", message))
     return found
+
+
+def _by_pattern(entry: Input) -> bool:
+    """Whether the layers come from the order of kernels alone, which knows no scopes."""
+    return any({"anchor", "period"} & set(run.census.methods) for run in entry.runs)
 
 
 def _numbers(entry: Input) -> list[int]:

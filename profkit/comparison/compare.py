@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
 
@@ -97,6 +98,7 @@ def _compared(
     display = kernel_names.display_names(
         c for k in (census_before, census_after) for t in (k.slots, k.outside) for c in t["canonical"]
     )
+    census_before, census_after, scope_notes = _comparable_scopes(census_before, census_after)
     layers, loose = _layer_pairs(census_before, census_after)
     in_layers = layer_rows(census_before, census_after, align(census_before, census_after, layers), display)
     unpaired = unpaired_rows(census_before, census_after, loose, display)
@@ -125,7 +127,7 @@ def _compared(
     why: Reason | None
     work, why = work_status.from_digests(before, after) or ("unknown", None)
     fusions = find_fusions(selected, count, steps, work == "preserved")
-    notes = [*notes, *cut, *([] if why is None else [why])]
+    notes = [*notes, *cut, *scope_notes, *([] if why is None else [why])]
     if work == "unknown" and gone:
         work, why = work_status.from_trace(gone, fusions)
         notes.append(why)
@@ -159,6 +161,17 @@ def _compared(
     if settings:
         notes.append(Reason("settings-differ", f"Recorded under different settings: {'; '.join(settings)}."))
     return judge(comparison, gates, notes)
+
+
+def _comparable_scopes(before: KindCensus, after: KindCensus) -> tuple[KindCensus, KindCensus, list[Reason]]:
+    """Both sides without the scopes inside their layers, if they share none: a range that only one side pushed, or
+    pushed under another name, must not tear its launches from their partners."""
+    scopes = [set(c.slots["inside"]) - {""} for c in (before, after)]
+    if scopes[0] & scopes[1] or not scopes[0] | scopes[1]:
+        return before, after, []
+    message = "The two sides name no scope inside their layers alike, so launches are paired by name and order alone."
+    bare = [dataclasses.replace(c, slots=c.slots.assign(inside="")) for c in (before, after)]
+    return bare[0], bare[1], [Reason("scopes-ignored", message)]
 
 
 def _unlike_runs(before: Input, after: Input) -> list[Reason]:

@@ -83,8 +83,10 @@ def _check_gates(
     checked: list[tuple[bool, Reason]] = []
     net, layers = comparison.net, comparison.selected_layers
     if gates.expect_removed is not None:
-        holds = _in_every_layer(gone, layers[0]) and removed_per_layer == gates.expect_removed
-        told = f"{removed_per_layer:g} launches per layer are gone, {gates.expect_removed} were expected."
+        new = [f for f in others(comparison) if f.status == "added" and f.row.selected]
+        holds = _in_every_layer(gone, layers[0]) and removed_per_layer == gates.expect_removed and not new
+        told = f"{removed_per_layer:g} launches per layer are gone, {gates.expect_removed} were expected"
+        told += f"; but {len(new)} others are new, e.g. {new[0].row.name}." if new else "."
         checked.append((holds, Reason("expected-removal" if holds else "unexpected-removal", told)))
     if gates.expect_fused:
         holds = bool(gone) and len(comparison.fusions) > 0

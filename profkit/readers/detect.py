@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from profkit.errors import ProfkitError
+from profkit.readers.duplicates import without_duplicates
 from profkit.readers.peers import missing_peers
 from profkit.trace import Trace
 
@@ -39,7 +40,7 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     Raises:
         ProfkitError: no such file, an unknown format, a format that cannot carry layers, or a damaged file.
     """
-    trace = _read(path, detail=detail)
+    trace = without_duplicates(_read(path, detail=detail))
     note = missing_peers(trace)
     if note is None:
         return trace

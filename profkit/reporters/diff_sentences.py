@@ -92,18 +92,22 @@ def scope_lines(comparison: Comparison, table: DiffTable) -> list[str]:
     return lines
 
 
-def fusion_line(comparison: Comparison, fusion: Fusion) -> str:
-    """One fusion."""
+def fusion_line(comparison: Comparison, table: DiffTable, fusion: Fusion) -> str:
+    """One fusion; its numbers are sums of the table's rows."""
     into = fusion.absorber.row.name if fusion.absorber else "nothing that the trace shows"
     per_layer = sum(f.row.launches_before for f in fusion.removed) / (
         comparison.selected_layers[0] * comparison.steps[0]
     )
-    text = f"Fusion: {per_layer:g} launch{'' if per_layer == 1 else 'es'} a layer ({_where(fusion.removed)}) became part of {into}, "
-    text += _EVIDENCE.get(fusion.evidence, "")
+    text = (
+        f"Fusion: {per_layer:g} launch{'' if per_layer == 1 else 'es'} a layer ({_where(fusion.removed)}) became part "
+    )
+    text += f"of {into}, {_EVIDENCE.get(fusion.evidence, '')}"
     if comparison.timed:
+        removed = sum(table.printed[id(f)].us_change for f in fusion.removed)
+        absorbed = table.printed[id(fusion.absorber)].us_change if fusion.absorber else 0
         text += (
-            f"; {_us(-fusion.ns_removed)} µs removed, {_us(fusion.ns_absorbed)} µs absorbed, "
-            f"net {_us(fusion.ns_absorbed - fusion.ns_removed)} µs a layer"
+            f"; {hundredths(removed, sign=True)} µs removed, {hundredths(absorbed, sign=True)} µs absorbed, "
+            f"net {hundredths(removed + absorbed, sign=True)} µs a layer"
         )
     return text + "."
 

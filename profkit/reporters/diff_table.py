@@ -6,7 +6,7 @@ total change is the exact one, rounded. So a reader who adds up the table finds 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -47,7 +47,7 @@ class TableRow:
 @dataclass(frozen=True)
 class DiffTable:
     """The selected layers' rows, their sums by the outermost scope inside the layer, and the total; and, apart, the
-    rows outside layers (per step) that are not the same before and after."""
+    rows outside layers (per step) that are not the same before and after. `printed` finds a row by its finding's id."""
 
     rows: Sequence[TableRow]
     scopes: Sequence[TableRow]
@@ -55,6 +55,7 @@ class DiffTable:
     outside: Sequence[TableRow]
     outside_rest: TableRow | None
     layers: int
+    printed: Mapping[int, TableRow]
 
 
 def build(comparison: Comparison) -> DiffTable:
@@ -71,7 +72,8 @@ def build(comparison: Comparison) -> DiffTable:
     differ = [r for r in outside if r.status != "unchanged"]
     same = [r for r in outside if r.status == "unchanged"]
     rest = _sum(same, "", f"{len(same)} unchanged") if same else None
-    return DiffTable(_collapsed(rows), scopes, total, differ, rest, layers)
+    printed = {id(f): row for f, row in zip(comparison.findings, rows, strict=True)}
+    return DiffTable(_collapsed(rows), scopes, total, differ, rest, layers, printed)
 
 
 def _rows(findings: Sequence[Finding], comparison: Comparison, layers: int) -> list[TableRow]:

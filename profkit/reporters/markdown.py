@@ -30,7 +30,7 @@ def diff(comparison: Comparison) -> str:
         lines += [*_diff_table(comparison, table), ""]
         sentences = [
             *say.scope_lines(comparison, table),
-            *(say.fusion_line(comparison, f) for f in comparison.fusions),
+            *(say.fusion_line(comparison, table, f) for f in comparison.fusions),
             say.moved_line(comparison),
             say.floor_line(comparison),
             say.others_line(comparison),

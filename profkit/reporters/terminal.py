@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from profkit.comparison.model import Comparison
+from profkit.errors import OutputClosedError
 from profkit.reporters import diff_sentences as say
 from profkit.reporters.diff_table import DiffTable, TableRow, build
 from profkit.reporters.rounding import count, hundredths
@@ -25,10 +26,17 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _STYLE = {"confirmed": "bold green", "refuted": "bold red", "inconclusive": "bold yellow"}
 
 
+class _Console(Console):
+    """A console that does not end the process itself when its reader has gone."""
+
+    def on_broken_pipe(self) -> None:
+        raise OutputClosedError
+
+
 def console() -> Console:
     """Standard output, wide where it is no terminal."""
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(width=width, highlight=False, soft_wrap=False, emoji=False, markup=False)
+    return _Console(width=width, highlight=False, soft_wrap=False, emoji=False, markup=False)
 
 
 def clean(text: str, width: int | None = None) -> str:
@@ -55,7 +63,7 @@ def print_diff(comparison: Comparison, out: Console) -> None:
             _print_table(_outside_diff_table(comparison, outside), out)
         lines: list[str | None] = [
             *say.scope_lines(comparison, table),
-            *(say.fusion_line(comparison, f) for f in comparison.fusions),
+            *(say.fusion_line(comparison, table, f) for f in comparison.fusions),
             say.moved_line(comparison),
             say.floor_line(comparison),
             say.others_line(comparison),
@@ -74,7 +82,7 @@ def print_diff(comparison: Comparison, out: Console) -> None:
 
 def _print_table(table: Table, out: Console) -> None:
     """Print `table` as wide as it is: a terminal may break its lines, but no number is ever cut."""
-    wide = Console(
+    wide = _Console(
         file=out.file,
         width=_ANY_WIDTH,
         force_terminal=out.is_terminal,
