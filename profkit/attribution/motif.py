@@ -155,7 +155,7 @@ def _moved(codes: Ints, positions: Ints, to: int, variant: Callable[[int, int], 
     None where too many layers have no such op, or the first has a later one. A layer that lost it keeps its beginning.
     """
     before = int(codes[to])
-    if before in codes[to + 1 : first]:
+    if before in codes[to + 1 : positions[0]]:
         return None
     at = np.flatnonzero(codes == before)
     at = at[np.minimum(np.searchsorted(at, positions), len(at)) - 1]

@@ -1,35 +1,94 @@
 """An nsys export without environment, host, paths and process list: a new database of what accounting needs.
 
-Tables, columns and metadata rows are admitted by name; whatever is not named here stays behind, so a table that a later
-nsys adds cannot leak. Strings come along only where a kept row refers to them.
+Tables, columns and metadata rows are admitted by name; whatever is not named here stays behind, so what a later nsys
+adds cannot leak. A column holds numbers, and a value of another type in it becomes NULL; the few columns of texts are
+filtered (`profkit.scrubbing.texts`). Strings come along only where a kept row refers to them.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from profkit.errors import ProfkitError
-from profkit.readers.nsys import COPIES, GRAPHS, KERNELS, META_TABLES, NODE_TABLES, NVTX, RUNTIME, SETS
+from profkit.readers.nsys import COPIES, DOMAIN, GRAPHS, KERNELS, META_TABLES, NVTX, PUSH_POP, RUNTIME, SETS, START_END
 from profkit.readers.sqlite_columns import quoted, read_only_uri
+from profkit.scrubbing import texts
 
-#: Activity tables: numbers and references to strings.
-_ACTIVITIES = (KERNELS, COPIES, SETS, RUNTIME, GRAPHS, *NODE_TABLES, NVTX)
-#: Columns that name the machine, or whose content nobody has looked at.
-_BLANKED = {
-    "TARGET_INFO_GPU": {"busLocation", "uuid", "luid", "ctxswDevPath", "ctrlDevPath"},
-    NVTX: {"jsonText", "jsonTextId", "binaryData"},
+_STRINGS = "StringIds"
+
+
+@dataclass(frozen=True)
+class _Admitted:
+    """What comes along of one table: columns of numbers, columns of texts, columns that refer to StringIds, and the
+    condition on its rows."""
+
+    numbers: str
+    texts: str = ""
+    references: str = ""
+    where: str = "1"
+
+
+_ACTIVITY = "start end deviceId contextId greenContextId streamId correlationId globalPid graphNodeId graphId"
+_CALL = "start end eventClass globalTid"
+_ENUM = _Admitted("id", texts="name label")
+_META = _Admitted(
+    "",
+    texts="name value",
+    where="name IN ('EXPORT_PRODUCT_NAME', 'EXPORT_PRODUCT_VERSION', 'EXPORT_PRODUCT_DATE', 'EXPORT_SCHEMA_VERSION', "
+    "'EXPORT_SCHEMA_VERSION_MAJOR', 'EXPORT_SCHEMA_VERSION_MINOR', 'EXPORT_SCHEMA_VERSION_MICRO', "
+    "'EXPORT_SCHEMA_VERSION_CKSUM')",
+)
+
+#: Columns as nsys 2022 to 2026 writes them. Left out beside texts: addresses, callchains, and the payloads of ranges,
+#: which are the program's own data.
+_TABLES: Mapping[str, _Admitted] = {
+    KERNELS: _Admitted(
+        f"{_ACTIVITY} launchType cacheConfig registersPerThread gridX gridY gridZ blockX blockY blockZ "
+        "staticSharedMemory dynamicSharedMemory localMemoryPerThread localMemoryTotal gridId sharedMemoryExecuted "
+        "sharedMemoryLimitConfig qmdBulkReleaseDone qmdPreexitDone qmdLastCtaDone clusterX clusterY clusterZ "
+        "clusterSchedulingPolicy maxPotentialClusterSize maxActiveClusters sharedMemoryRequestedPercentage",
+        references="demangledName shortName mangledName",
+    ),
+    COPIES: _Admitted(
+        f"{_ACTIVITY} bytes copyKind deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId dstContextId "
+        "migrationCause copyCount"
+    ),
+    SETS: _Admitted(f"{_ACTIVITY} value bytes memKind"),
+    GRAPHS: _Admitted(f"{_ACTIVITY} graphExecId"),
+    RUNTIME: _Admitted(f"{_CALL} correlationId returnValue", references="nameId"),
+    "CUDA_GRAPH_NODE_EVENTS": _Admitted(f"{_CALL} graphNodeId originalGraphNodeId", references="nameId"),
+    "CUDA_GRAPH_EVENTS": _Admitted(
+        f"{_CALL} graphNodeId originalGraphNodeId graphId originalGraphId graphExecId", references="nameId"
+    ),
+    NVTX: _Admitted(
+        f"{_CALL} eventType rangeId category color endGlobalTid domainId",
+        texts="text",
+        references="textId",
+        where=f"eventType IN ({PUSH_POP}, {START_END}, {DOMAIN})",
+    ),
+    "TARGET_INFO_GPU": _Admitted(
+        "id cuDevice isDiscrete l2CacheSize totalMemory memoryBandwidth clockRate smCount computeMajor computeMinor "
+        "smMajor smMinor constantMemory maxIPC maxRegistersPerBlock maxShmemPerBlock maxShmemPerBlockOptin "
+        "maxShmemPerSm maxRegistersPerSm threadsPerWarp asyncEngines maxWarpsPerSm maxBlocksPerSm maxThreadsPerBlock "
+        "maxBlockDimX maxBlockDimY maxBlockDimZ maxGridDimX maxGridDimY maxGridDimZ",
+        texts="name chipName",
+    ),
+    "ENUM_CUDA_MEMCPY_OPER": _ENUM,
+    "ENUM_CUDA_MEM_KIND": _ENUM,
+    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": _ENUM,
+    "ENUM_NSYS_EVENT_TYPE": _ENUM,
+    "ENUM_NSYS_EVENT_CLASS": _ENUM,
+    **dict.fromkeys(META_TABLES, _META),
+    "META_DATA_CAPTURE": _Admitted(
+        "",
+        texts="name value",
+        where="(name = 'CUDA_GRAPH_TRACE_OPTIONS:MODE' OR name GLOB 'PROCESS_[0-9]:CUDA_GRAPH_TRACE_OPTIONS:MODE') "
+        "AND value IN ('Graph', 'Node')",
+    ),
 }
-#: Columns that refer to StringIds.
-_REFERENCES = {
-    KERNELS: ("demangledName", "shortName", "mangledName"),
-    RUNTIME: ("nameId",),
-    NVTX: ("textId",),
-    **dict.fromkeys(NODE_TABLES, ("nameId",)),
-}
-_META_ROWS = "name LIKE 'EXPORT\\_PRODUCT\\_%' ESCAPE '\\' OR name LIKE 'EXPORT\\_SCHEMA\\_%' ESCAPE '\\'"
-#: A message with a path or an assignment in it may name the recorded machine.
-_PLAIN_TEXT = "instr(text, '/') = 0 AND instr(text, '=') = 0 AND instr(text, '\\') = 0"
 
 
 def scrub(source: Path, target: Path) -> None:
@@ -40,17 +99,10 @@ def scrub(source: Path, target: Path) -> None:
     """
     connection = sqlite3.connect(target, uri=True)
     try:
+        # As bytes, since texts from C may be cut in the middle of a character.
+        connection.create_function("kept_text", 1, _kept_text, deterministic=True)
         connection.execute("ATTACH DATABASE ? AS src", (read_only_uri(source),))
-        schemas = dict(
-            connection.execute(
-                "SELECT name, sql FROM src.sqlite_master WHERE type = 'table' AND sql NOT NULL"
-            ).fetchall()
-        )
-        for table, schema in schemas.items():
-            condition = _admitted(table)
-            if condition is not None:
-                _copy(connection, table, schema, condition)
-        _copy_strings(connection, schemas)
+        _Copy(connection).run()
         connection.commit()
         connection.execute("DETACH DATABASE src")
         connection.execute("VACUUM")
@@ -60,36 +112,61 @@ def scrub(source: Path, target: Path) -> None:
         connection.close()
 
 
-def _admitted(table: str) -> str | None:
-    """The condition under which rows of `table` come along; None for none of them."""
-    if table in _ACTIVITIES or table.startswith("ENUM_") or table == "TARGET_INFO_GPU":
-        return "1"
-    if table in META_TABLES:
-        return _META_ROWS
-    if table == "META_DATA_CAPTURE":
-        return "name LIKE '%CUDA_GRAPH_TRACE_OPTIONS%'"
-    if table == "DIAGNOSTIC_EVENT":
-        return _PLAIN_TEXT
-    return None
+class _Copy:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        rows = connection.execute("SELECT name FROM src.sqlite_master WHERE type IN ('table', 'view')").fetchall()
+        self._have = {str(name) for (name,) in rows}
+
+    def run(self) -> None:
+        references = []
+        for name, admitted in _TABLES.items():
+            if name in self._have:
+                references += self._table(name, admitted)
+        self._strings(references)
+
+    def _table(self, name: str, admitted: _Admitted) -> list[str]:
+        """Copy one table; returns the selections of the string ids that its rows refer to."""
+        info = {str(row[1]): row for row in self._db.execute(f"PRAGMA src.table_info({quoted(name)})")}
+        numbers = {*admitted.numbers.split(), *admitted.references.split()}
+        wanted = numbers | set(admitted.texts.split())
+        columns = [c for c in info if c in wanted]
+        if not columns:
+            return []
+        # SQLite takes a column that does not exist for a text constant where it is quoted.
+        where = admitted.where if {"eventType", "name"} & set(columns) else "1"
+        values = [_number(c) if c in numbers else _text(c) for c in columns]
+        selection = f"SELECT {', '.join(values)} FROM src.{quoted(name)} WHERE {where}"
+        empty = ", ".join(f"COALESCE(max({value} IS NULL), 0)" for value in values)
+        has_null = self._db.execute(f"SELECT {empty} FROM src.{quoted(name)} WHERE {where}").fetchone()
+        declared = [
+            f"{quoted(c)} {'INTEGER' if c in numbers else 'TEXT'}{' NOT NULL' if info[c][3] and not null else ''}"
+            for c, null in zip(columns, has_null, strict=True)
+        ]
+        self._db.execute(f"CREATE TABLE main.{quoted(name)} ({', '.join(declared)})")
+        self._db.execute(f"INSERT INTO main.{quoted(name)} {selection}")
+        return [f"SELECT {quoted(c)} FROM main.{quoted(name)}" for c in columns if c in admitted.references.split()]
+
+    def _strings(self, references: list[str]) -> None:
+        if _STRINGS not in self._have:
+            return
+        self._db.execute(f"CREATE TABLE main.{_STRINGS} (id INTEGER NOT NULL PRIMARY KEY, value TEXT)")
+        if references:
+            self._db.execute(
+                f"INSERT OR IGNORE INTO main.{_STRINGS} SELECT {_number('id')}, {_text('value')} FROM src.{_STRINGS} "
+                f"WHERE id IN ({' UNION '.join(references)})"
+            )
 
 
-def _copy(connection: sqlite3.Connection, table: str, schema: str, condition: str) -> None:
-    connection.execute(schema)
-    columns = [str(row[1]) for row in connection.execute(f"PRAGMA src.table_info({quoted(table)})")]
-    blanked = _BLANKED.get(table, set())
-    values = ", ".join("NULL" if c in blanked else quoted(c) for c in columns)
-    connection.execute(f"INSERT INTO main.{quoted(table)} SELECT {values} FROM src.{quoted(table)} WHERE {condition}")
+def _number(column: str) -> str:
+    name = quoted(column)
+    return f"CASE WHEN typeof({name}) IN ('integer', 'real') THEN {name} END"
 
 
-def _copy_strings(connection: sqlite3.Connection, schemas: dict[str, str]) -> None:
-    if "StringIds" not in schemas:
-        return
-    connection.execute(schemas["StringIds"])
-    used = []
-    for table, references in _REFERENCES.items():
-        if table in schemas:
-            have = {str(row[1]) for row in connection.execute(f"PRAGMA src.table_info({quoted(table)})")}
-            used += [f"SELECT {c} FROM src.{quoted(table)}" for c in references if c in have]
-    if used:
-        wanted = " UNION ".join(used)
-        connection.execute(f"INSERT INTO main.StringIds SELECT id, value FROM src.StringIds WHERE id IN ({wanted})")
+def _text(column: str) -> str:
+    name = quoted(column)
+    return f"CASE WHEN {name} IS NOT NULL THEN kept_text(CAST({name} AS BLOB)) END"
+
+
+def _kept_text(raw: bytes) -> str:
+    return texts.kept(raw.decode("utf-8", "replace"))

@@ -1,0 +1,94 @@
+"""Texts that must be kept (names of ops, ranges and calls), without what may name a machine, a user or a secret.
+
+A kernel's name and a range's text are what accounting is about, so they cannot be left behind; but a range text is
+free, and a lambda's name may hold the path of its source. What is recognised by its form is replaced by `HIDDEN`:
+addresses, mail-like words, values of assignments that are no numbers, directories. A secret that is a plain word in a
+text cannot be recognised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from profkit.layers import LAYER
+from profkit.readers.hook_text import module_path
+
+#: Stands for what was taken out.
+HIDDEN = "…"
+
+_SECRET_WORD = r"(?:secret|passw(?:or)?d|passphrase|credential|authorization|cookie|(?:api|access|private)[_-]?key|token)"
+#: ``API_KEY=x``, ``"password": "x"``: nobody knows where such a value ends, so it goes to the end of the line. A name
+#: with ``tokens`` counts something; ``::`` separates C++ names and ``==`` compares.
+_SECRET = re.compile(rf"([\w.-]*{_SECRET_WORD}(?!s)[\w.-]*[\"']?\s*(?:=(?!=)|:(?!:)))\s*[^\s>].*", re.IGNORECASE)
+_BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
+#: Keys that are recognised by how they begin: Hugging Face, GitHub, GitLab, OpenAI, Slack, AWS.
+_ISSUED = re.compile(r"\b(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA)[A-Za-z0-9]{16,}[\w-]*")
+_URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@+[\w-][\w.-]*(?::[~/]\S*)?")
+_IP = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])(?::\d+)?")
+#: ``--user alice`` of a command line.
+_FLAG = re.compile(r"(?<!\S)(--[A-Za-z][\w-]*)[ =](?!-)(\"[^\"]*\"|'[^']*'|\S+)")
+
+#: ``KEY=value``. An environment's variable (all capitals) may hold blanks: it ends at the next one, or with the line.
+_ASSIGNED = re.compile(
+    r"(?<![\w.])(?!operator=)([A-Za-z_][\w.-]*=)(?!=)"
+    r"(\[[\d\s,.x\[\]()-]*\]|\([\d\s,.x\[\]()-]*\)|\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|[^\s)\]};]+)"
+)
+_VARIABLE = re.compile(r"(?<![\w.])([A-Z][A-Z0-9_]*=)(?!=)([^\n]*?)(?=\s+[A-Za-z_][\w.]*=|$)", re.MULTILINE)
+#: Values that say nothing of a machine: numbers, shapes, truth values, as in ``bs=32`` and ``in=[2048,7168]``.
+_NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
+_PLAIN_VALUE = re.compile(rf"[\[(]*-?{_NUMBER}(?:[\s,x\[\]()-]+{_NUMBER})*[\])]*,?|(?:True|False|None),?")
+
+_PART = r"[^\s/\\:;,|()\[\]{}<>\"'`=]+"
+#: Absolute and home paths, of Windows too; a quoted one may hold blanks. A path after a word is a relative one, except
+#: where it runs through a directory of homes.
+_QUOTED_PATH = re.compile(r"(?<=([\"'`]))(?:~[\w.-]*|[A-Za-z]:)?[/\\](?!\s)[^\"'`\n]*(?=\1)")
+_PATH = re.compile(
+    rf"(?<![\w.)\]>*~])(?:~[\w.-]*|[A-Za-z]:(?=[/\\]))?[/\\]+{_PART}(?:[/\\]+{_PART})*[/\\]*"
+    rf"|(?<!\w)(?:[\w.-]*[/\\]+)*(?:home|Users)[/\\]+{_PART}(?:[/\\]+{_PART})*[/\\]*"
+)
+_FILE_NAME = re.compile(r"[\w+-][\w.+-]*\.[A-Za-z]{1,6}\d?")
+
+
+@lru_cache(maxsize=1 << 17)
+def kept(text: str) -> str:
+    """`text` as it may leave the machine.
+
+    A path becomes its last part where that looks like a file's name, else `HIDDEN`; a hook's text becomes its module
+    (see `profkit.readers.hook_text`). Layers are never lost: a text whose layers would be is reduced to them.
+    """
+    reduced = module_path(text)
+    clean = reduced
+    for pattern, replacement in _STEPS:
+        clean = pattern.sub(replacement, clean)
+    layers = [found[0] for found in LAYER.finditer(reduced)]
+    if [found[0] for found in LAYER.finditer(clean)] != layers:
+        return " ".join([*layers, HIDDEN])
+    return clean
+
+
+def _unless_plain(found: re.Match[str]) -> str:
+    return found[0] if _PLAIN_VALUE.fullmatch(found[2]) or found[2] == HIDDEN else found[1] + HIDDEN
+
+
+def _file_name(found: re.Match[str]) -> str:
+    last = re.split(r"[/\\]", found[0])[-1]
+    return last if _FILE_NAME.fullmatch(last) else HIDDEN
+
+
+_Replacement = str | Callable[[re.Match[str]], str]
+_STEPS: tuple[tuple[re.Pattern[str], _Replacement], ...] = (
+    (_BEARER, rf"\1 {HIDDEN}"),
+    (_SECRET, rf"\1{HIDDEN}"),
+    (_ISSUED, HIDDEN),
+    (_URL, HIDDEN),
+    (_VARIABLE, _unless_plain),
+    (_ASSIGNED, _unless_plain),
+    (_FLAG, rf"\1 {HIDDEN}"),
+    (_MAIL, HIDDEN),
+    (_IP, HIDDEN),
+    (_QUOTED_PATH, _file_name),
+    (_PATH, _file_name),
+)
