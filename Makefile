@@ -28,6 +28,7 @@ lint: $(VENV)/.dev
 
 test: lint
 	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto tests/kernels
 
 clean:
 	rm -rf $(VENV)

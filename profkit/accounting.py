@@ -124,6 +124,7 @@ class Census:
     refusal: Refusal | None = None
     display: Mapping[str, str] = field(default_factory=dict)
     silent_nodes: SilentNodes = field(default=SilentNodes(0, 0))
+    processes_with_ops: int = 0
     phase: Phase | None = None
 
     @property
@@ -204,6 +205,7 @@ def take_census(
         refusal=refusal,
         display=kernel_names.display_names(canonical.values()),
         silent_nodes=silent,
+        processes_with_ops=int(trace.ops["process"].nunique()),
         phase=phase,
     )
     if refusal is None and kinds:

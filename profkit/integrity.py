@@ -13,7 +13,7 @@ from profkit.attribution import lineage
 from profkit.attribution.ledger import Attribution
 from profkit.attribution.scopes import ScopeTable
 from profkit.layers import place
-from profkit.steps import Steps
+from profkit.steps import UNDER_RECORDED_SHARE, Steps
 from profkit.trace import NONE, OPS, Diagnostic, Trace, joint_key, table
 
 
@@ -48,6 +48,12 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | No
             f"{silent} of {launched} graph launches have no ops, and {steps.incomplete} of "
             f"{len(steps.kind) + steps.incomplete} recorded steps lost some of theirs. Record again, with fewer "
             "replays or a longer flush interval.",
+        )
+    adrift = ((trace.ops["node"] != NONE) & (trace.ops["correlation"] == NONE)).to_numpy()
+    if adrift.sum() > UNDER_RECORDED_SHARE / 10 * max(int(attribution.joined.by_graph.sum()), 1):
+        return Refusal(
+            "under-recorded",
+            f"{int(adrift.sum())} ops of graphs name no launch, so they belong to no replay. Export the report again.",
         )
     if not len(trace.ops):
         return Refusal("empty", "The trace holds no kernel, copy or memset. Check that the profiled range was reached.")
@@ -84,7 +90,7 @@ def silent_nodes(trace: Trace, attribution: Attribution) -> SilentNodes:
     """Find them; known only where the creation of the graphs' nodes was recorded."""
     ops, nodes = trace.ops, trace.nodes
     cloned = nodes.loc[(nodes["origin"] != NONE).to_numpy(), ["process", "node"]].drop_duplicates()
-    ran = ops.loc[(ops["node"] != NONE).to_numpy(), ["process", "node"]].drop_duplicates()
+    ran = _nodes_that_ran(ops)
     if not len(cloned) or not len(ran):
         return SilentNodes(0, 0)
     graphs = pd.unique(joint_key(ran["process"].to_numpy(), ran["node"].to_numpy() >> 32))
@@ -102,12 +108,24 @@ def silent_nodes(trace: Trace, attribution: Attribution) -> SilentNodes:
     return SilentNodes(len(left), int(layered[found.scope].sum()))
 
 
-def no_layers_advice(diagnostics: Sequence[Diagnostic], ops: int) -> str:
+def _nodes_that_ran(ops: pd.DataFrame) -> pd.DataFrame:
+    """Distinct (process, node) pairs, process by process: each is a hash over one column of integers."""
+    process, node = ops["process"].to_numpy(), ops["node"].to_numpy()
+    parts = []
+    for p in pd.unique(process):
+        seen = pd.unique(node[process == p])
+        parts.append(pd.DataFrame({"process": np.full(len(seen), p, process.dtype), "node": seen}))
+    ran = pd.concat(parts, ignore_index=True) if parts else ops[["process", "node"]]
+    return ran[(ran["node"] != NONE).to_numpy()]
+
+
+def no_layers_advice(diagnostics: Sequence[Diagnostic], ops: int, in_layer_ranges: int) -> str:
     """What to do about a trace in which no op has a layer.
 
     Args:
         diagnostics: what reading and attribution had to say.
         ops: how many ops the trace holds.
+        in_layer_ranges: how many of them are in a layer's range and in no step.
     """
     if "capture-without-ranges" in {d.code for d in diagnostics}:
         return (
@@ -116,7 +134,10 @@ def no_layers_advice(diagnostics: Sequence[Diagnostic], ops: int) -> str:
         )
     if not ops:
         return "the trace holds no ops."
+    if in_layer_ranges:
+        return "its layers' ops lie in no step. Choose steps that hold them with --steps, or leave it out."
     return (
         "no range names a layer (layers.N). Push NVTX ranges named layers.N… around each layer while the graph is "
-        "captured, and record with profkit capture -- CMD."
+        "captured, and record with profkit capture -- CMD (on AMD: roctx ranges, rocprofv3 --marker-trace); or name a "
+        "kernel that runs once a layer with --anchor, or the trace of the graph's capture with --capture-trace."
     )

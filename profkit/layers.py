@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: The part of a scope that names a layer: ``model.layers.3.mlp``, ``layer_12``.
-LAYER = re.compile(r"(?<![A-Za-z])layers?[._](\d+)", re.IGNORECASE)
+#: The part of a scope that names a layer: ``model.layers.3.mlp``, ``layer_12``. A longer number is no layer's.
+LAYER = re.compile(r"(?<![A-Za-z])layers?[._](\d{1,9})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
 
 

@@ -59,7 +59,7 @@ def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
         arms: dict[str, list[runs.RunFile]] = {}
         for run in runs.find(specs[0]):
             arms.setdefault(run.label.split("/")[0], []).append(run)
-        if len(arms) != 2:
+        if len(arms) != 2 or all(arm.isdigit() for arm in arms):
             raise ProfkitError(
                 f"{specs[0]} holds {len(arms)} arms ({', '.join(arms)}); one directory can be compared where it holds "
                 "two. Name both sides: profkit diff BEFORE AFTER."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from profkit import runs
 from profkit.accounting import Census, Selection
@@ -20,7 +22,10 @@ def layers(specs: Sequence[str], selection: Selection, output_format: str, floor
         CannotTellError: a run has no layers to report; what it does have is printed first.
     """
     require_format(output_format, FORMATS)
-    found = [run for spec in specs for run in runs.find(spec)]
+    named = [(spec, run) for spec in specs for run in runs.find(spec)]
+    labels = Counter(run.label for _, run in named)
+    # Two runs of one name could not be told apart in the report.
+    found = [replace(r, label=f"{spec.rstrip('/')}/{r.label}") if labels[r.label] > 1 else r for spec, r in named]
     counted = [(run, runs.census_of(run, selection)) for run in found]
     data = layers_data.report(counted, floor_us)
     if output_format == "text":
@@ -45,5 +50,5 @@ def _require_layers(run: runs.RunFile, census: Census) -> None:
     if census.refusal is not None:
         raise CannotTellError(census.refusal.code, f"{run.label}: {census.refusal.message}")
     if not census.kinds or not census.chosen.selected_layers:
-        advice = no_layers_advice(census.diagnostics, census.ledger.ops)
+        advice = no_layers_advice(census.diagnostics, census.ledger.ops, census.ledger.warm_up)
         raise CannotTellError("no-layers", f"{run.label}: no layers can be told: {advice}")

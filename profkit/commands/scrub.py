@@ -2,72 +2,67 @@
 
 from __future__ import annotations
 
-import dataclasses
-import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from profkit import run_dir
 from profkit.errors import ProfkitError
-from profkit.readers import detect
-from profkit.scrubbing import kineto, nsys
+from profkit.scrubbing import record
+from profkit.scrubbing.trace_file import scrub_trace, trace_name
 
 
 def scrub(source: Path, target: Path, *, force: bool) -> str:
-    """Write `source` without environment, host names, paths and process lists to `target`.
+    """Write `source` without environment, host names, paths and process lists to `target`, whole or not at all.
 
-    A run directory keeps run.json (which holds none of these) and its trace; the profiler's report stays behind.
+    A run directory keeps the documented fields of run.json and its trace; the profiler's report stays behind.
 
     Returns:
         a line that says what was written.
 
     Raises:
-        ProfkitError: `target` exists, or the format cannot be scrubbed.
+        ProfkitError: `target` exists or cannot be written, or the format cannot be scrubbed.
     """
+    if target.exists() and target.resolve() == source.resolve():
+        raise ProfkitError(f"{target} is the source itself. Choose another name for the scrubbed copy.")
     if source.is_dir():
-        found = run_dir.find(source)
-        if found[0].path == source:
-            with run_dir.new(target, force=force) as directory:
-                _scrub_run(found[0], directory)
-            return f"{target}: run.json and {found[0].trace_path.name}, scrubbed"
-        for run in found:
-            with run_dir.new(target / run.path.relative_to(source), force=force) as directory:
-                _scrub_run(run, directory)
-        return f"{target}: {len(found)} runs, scrubbed"
+        return _scrub_directory(source, target, force=force)
+    if target.is_dir():
+        raise ProfkitError(
+            f"{target} is a directory, and {source} is a file. Name the file to write: {target / 'NAME'}"
+        )
     if target.exists() and not force:
         raise ProfkitError(f"{target} exists and will not be overwritten. Choose another name, or add --force.")
-    with tempfile.TemporaryDirectory(prefix=".scrub.", dir=target.parent) as directory_name:
-        part = Path(directory_name) / "part"
-        _scrub_file(source, part)
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix=".scrub.", dir=target.parent)
+    except OSError as error:
+        raise ProfkitError(f"Cannot write to {target.parent}: {error.strerror}.") from None
+    with temporary as name:
+        part = Path(name) / "part"
+        scrub_trace(source, part)
         part.replace(target)
     return f"{target}: scrubbed"
 
 
-def _scrub_run(run: run_dir.Run, directory: Path) -> None:
-    _scrub_file(run.trace_path, directory / run.trace_path.name)
-    record = {k: v for k, v in run.record.items() if k != "schema"}
-    run_dir.write_record(directory, {**record, "files": [run.trace_path.name]})
+def _scrub_directory(source: Path, target: Path, *, force: bool) -> str:
+    found = run_dir.find(source)
+    if target.is_file():
+        raise ProfkitError(f"{target} is a file, and {source} is a run directory. Choose another name.")
+    if source.resolve() in target.resolve().parents:
+        raise ProfkitError(f"{target} lies inside {source}. Choose a place outside it.")
+    if found[0].path == source:
+        with run_dir.new(target, force=force) as directory:
+            name = _scrub_run(found[0], directory)
+        return f"{target}: run.json and {name}, scrubbed"
+    with run_dir.new(target, force=force) as directory:
+        for run in found:
+            below = directory / run.path.relative_to(source)
+            below.mkdir(parents=True)
+            _scrub_run(run, below)
+    return f"{target}: {len(found)} runs, scrubbed"
 
 
-def _scrub_file(source: Path, target: Path) -> None:
-    trace_format = detect.read(source).info.format
-    scrubbers: dict[str, Callable[[Path, Path], object]] = {
-        "nsys sqlite": nsys.scrub,
-        "kineto": kineto.scrub,
-        "profkit dispatch": shutil.copyfile,
-    }
-    if trace_format not in scrubbers:
-        shown = ", ".join(scrubbers)
-        raise ProfkitError(f"{source} is of format {trace_format}, which cannot be scrubbed; these can: {shown}.")
-    scrubbers[trace_format](source, target)
-    before, after = detect.read(source), detect.read(target)
-    unlike = [
-        f.name
-        for f in dataclasses.fields(before)
-        if f.name not in ("info",) and len(getattr(before, f.name)) != len(getattr(after, f.name))
-    ]
-    if unlike:
-        raise ProfkitError(
-            f"{source}: scrubbing would lose {', '.join(unlike)}; nothing was written. Report this trace."
-        )
+def _scrub_run(run: run_dir.Run, directory: Path) -> str:
+    name = trace_name(run.trace_path)
+    scrub_trace(run.trace_path, directory / name)
+    run_dir.write_record(directory, record.scrubbed(run.record, name))
+    return name

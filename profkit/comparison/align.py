@@ -20,6 +20,8 @@ Pair = tuple[int, int]
 
 #: Stands for "no slot on this side" in a pair.
 ABSENT = -1
+#: A column of `slots` that, where it is there, stands for `inside` when slots are paired.
+PAIRING_SCOPE = "pairing_scope"
 
 
 def align(before: KindCensus, after: KindCensus, layers: Sequence[tuple[int, int]]) -> pd.DataFrame:
@@ -48,9 +50,14 @@ def align(before: KindCensus, after: KindCensus, layers: Sequence[tuple[int, int
     )
 
 
+def scope_column(slots: pd.DataFrame) -> str:
+    """The column that says where in its layer a slot is, for pairing."""
+    return PAIRING_SCOPE if PAIRING_SCOPE in slots else "inside"
+
+
 def _keys_by_layer(census: KindCensus) -> dict[int, tuple[tuple[int, ...], tuple[SlotKey, ...]]]:
     slots = census.slots
-    keys = list(zip(slots["inside"], slots["canonical"], slots["op_kind"], strict=True))
+    keys = list(zip(slots[scope_column(slots)], slots["canonical"], slots["op_kind"], strict=True))
     by_layer: dict[int, list[int]] = defaultdict(list)
     for row, layer in enumerate(slots["layer"].tolist()):
         by_layer[layer].append(row)
@@ -60,6 +67,7 @@ def _keys_by_layer(census: KindCensus) -> dict[int, tuple[tuple[int, ...], tuple
 def _align_one(before: tuple[SlotKey, ...], after: tuple[SlotKey, ...]) -> list[tuple[int, int, bool]]:
     matched = _in_order(before, after)
     matched |= _same_key_elsewhere(before, after, matched)
+    matched |= _same_name_elsewhere(before, after, matched)
     replaced = _same_place(before, after, matched)
     to_after = {**matched, **replaced}
     rows = [(b, to_after.get(b, ABSENT), b in replaced) for b in range(len(before))]
@@ -92,6 +100,22 @@ def _same_key_elsewhere(before: Sequence[SlotKey], after: Sequence[SlotKey], mat
         if a not in taken:
             free[key].append(a)
     return {b: free[key].pop(0) for b, key in enumerate(before) if b not in matched and free[key]}
+
+
+def _same_name_elsewhere(
+    before: Sequence[SlotKey], after: Sequence[SlotKey], matched: dict[int, int]
+) -> dict[int, int]:
+    """Slots left over on both sides with one name and kind: the same launch in a range of another name."""
+    free: dict[tuple[str, str], list[int]] = defaultdict(list)
+    taken = set(matched.values())
+    for a, (_, name, op_kind) in enumerate(after):
+        if a not in taken:
+            free[name, op_kind].append(a)
+    pairs: dict[int, int] = {}
+    for b, (_, name, op_kind) in enumerate(before):
+        if b not in matched and free[name, op_kind]:
+            pairs[b] = free[name, op_kind].pop(0)
+    return pairs
 
 
 def _same_place(before: Sequence[SlotKey], after: Sequence[SlotKey], matched: dict[int, int]) -> dict[int, int]:

@@ -12,7 +12,15 @@ from profkit.steps import UNDER_RECORDED_SHARE
 
 #: What `--force` may set aside: the numbers exist, only their likeness is in doubt.
 FORCEABLE = frozenset(
-    {"other-device", "other-profiler", "other-workload", "other-shapes", "other-layers", "nodes-without-ops"}
+    [
+        "other-device",
+        "other-profiler",
+        "other-workload",
+        "other-shapes",
+        "other-layers",
+        "other-ranks",
+        "nodes-without-ops",
+    ]
 )
 
 
@@ -25,11 +33,8 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
             if census.refusal is not None:
                 found.append(Reason(census.refusal.code, f"{run.label} ({side}): {census.refusal.message}"))
             elif not census.kinds or not census.chosen.selected_layers:
-                found.append(
-                    Reason(
-                        "no-layers", f"{run.label} ({side}): {no_layers_advice(census.diagnostics, census.ledger.ops)}"
-                    )
-                )
+                advice = no_layers_advice(census.diagnostics, census.ledger.ops, census.ledger.warm_up)
+                found.append(Reason("no-layers", f"{run.label} ({side}): {advice}"))
     if found:
         return found
     for entry in (before, after):
@@ -47,6 +52,26 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
     if before.census.info.timed != after.census.info.timed:
         message = "One side counts dispatches on a CPU and the other launches on a GPU. Capture both the same way."
         found.append(Reason("other-profiler", message))
+    else:
+        profilers = [{run.census.info.profiler.split(" ")[0] for run in e.runs} for e in (before, after)]
+        if profilers[0] != profilers[1]:
+            shown = " and ".join(", ".join(sorted(p)) for p in profilers)
+            message = (
+                f"The sides were recorded by different profilers ({shown}), which time the same kernel "
+                "differently. Record both with one."
+            )
+            found.append(Reason("other-profiler", message))
+    shared = {run.identity for run in before.runs} & {run.identity for run in after.runs} - {None}
+    if shared and {r.identity for r in before.runs} != {r.identity for r in after.runs}:
+        message = f"{len(shared)} recordings are on both sides, among others that are not. Give each run to one side."
+        found.append(Reason("shared-recording", message))
+    ranks = [_processes_a_file(e) for e in (before, after)]
+    if ranks[0] != ranks[1]:
+        message = (
+            f"A recording holds ops of {ranks[0]} processes before and of {ranks[1]} after: a rank may be missing. "
+            "Record the same processes."
+        )
+        found.append(Reason("other-ranks", message))
     found += _other_workload(before.record, after.record)
     placed = [_by_pattern(e) for e in (before, after)]
     if placed[0] != placed[1]:
@@ -68,6 +93,11 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
         message = f"The layers have different numbers (only before, and only after: {shown}). Record the same layers."
         found.append(Reason("other-layers", message))
     return found
+
+
+def _processes_a_file(entry: Input) -> int:
+    """The most processes that one recording of a side has ops of."""
+    return max(run.census.processes_with_ops for run in entry.runs)
 
 
 def _by_pattern(entry: Input) -> bool:

@@ -12,7 +12,7 @@ from profkit import names as kernel_names
 from profkit.accounting import KindCensus
 from profkit.comparison import cut_names
 from profkit.comparison import work as work_status
-from profkit.comparison.align import align
+from profkit.comparison.align import PAIRING_SCOPE, align
 from profkit.comparison.comparable import FORCEABLE, differing_settings, obstacles
 from profkit.comparison.fusions import find_fusions
 from profkit.comparison.model import (
@@ -170,8 +170,13 @@ def _comparable_scopes(before: KindCensus, after: KindCensus) -> tuple[KindCensu
     if scopes[0] & scopes[1] or not scopes[0] | scopes[1]:
         return before, after, []
     message = "The two sides name no scope inside their layers alike, so launches are paired by name and order alone."
-    bare = [dataclasses.replace(c, slots=c.slots.assign(inside="")) for c in (before, after)]
-    return bare[0], bare[1], [Reason("scopes-ignored", message)]
+    return _without_scopes(before), _without_scopes(after), [Reason("scopes-ignored", message)]
+
+
+def _without_scopes(census: KindCensus) -> KindCensus:
+    slots = census.slots.assign(**{PAIRING_SCOPE: ""})
+    slots["occurrence"] = slots.groupby(["layer", "canonical", "op_kind"], sort=False).cumcount()
+    return dataclasses.replace(census, slots=slots)
 
 
 def _unlike_runs(before: Input, after: Input) -> list[Reason]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.accounting import KindCensus
-from profkit.comparison.align import ABSENT
+from profkit.comparison.align import ABSENT, scope_column
 
 Ints = npt.NDArray[np.int64]
 
@@ -106,7 +106,7 @@ def layer_rows(before: KindCensus, after: KindCensus, pairs: pd.DataFrame, displ
 def _label(slot: int, slots: pd.DataFrame) -> tuple[object, ...] | None:
     if slot == ABSENT:
         return None
-    return tuple(slots[c].iat[slot] for c in ("inside", "canonical", "op_kind", "occurrence", "selected"))
+    return tuple(slots[c].iat[slot] for c in (scope_column(slots), "canonical", "op_kind", "occurrence", "selected"))
 
 
 def _side_sums(slot: Ints, codes: npt.NDArray[np.intp], census: KindCensus, count: int) -> tuple[Ints, Ints, Ints]:

@@ -26,8 +26,8 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
         notes: reasons already known (work, settings), listed after the verdict's own.
     """
     verdict, reasons = _decide(comparison, gates)
-    same = comparison.before.identity is not None and comparison.before.identity == comparison.after.identity
-    if same:
+    identities = [{run.identity for run in side.runs} for side in (comparison.before, comparison.after)]
+    if None not in identities[0] and identities[0] == identities[1]:
         reasons.append(Reason("same-input", "Both sides are the same recording."))
     if comparison.samples == "runs":
         reasons += _more_runs(comparison)

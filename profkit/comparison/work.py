@@ -11,19 +11,20 @@ from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
 
 def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     """The answer of the two runs' output digests; None where a side has none or they are not of the same inputs."""
+    runs = [*before.runs, *after.runs]
+    digests = [_digests(run) for run in runs]
+    first, second = digests[0], digests[len(before.runs)]
+    if first is None or second is None or any(d is None for d in digests):
+        return None
+    seeds = {(run.record or {}).get("seed") for run in runs}
+    if len(seeds) > 1:
+        message = f"The outputs were digested on inputs of different seeds ({', '.join(sorted(map(str, seeds)))})."
+        return "unknown", Reason("digests-of-other-inputs", message)
     for side in (before, after):
-        kinds = {json.dumps(d["outputs"], sort_keys=True) for d in map(_digests, side.runs) if d is not None}
-        if len(kinds) > 1 and len({(r.record or {}).get("seed") for r in side.runs}) == 1:
+        if len({json.dumps(d["outputs"], sort_keys=True) for d in map(_digests, side.runs) if d is not None}) > 1:
             message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
             return "unknown", Reason("digests-not-reproducible", message)
-    first, second = _digests(before), _digests(after)
-    if first is None or second is None:
-        return None
     one, other = first["outputs"], second["outputs"]
-    seeds = [(e.record or {}).get("seed") for e in (before, after)]
-    if seeds[0] != seeds[1]:
-        message = f"The outputs were digested on inputs of different seeds ({seeds[0]} and {seeds[1]})."
-        return "unknown", Reason("digests-of-other-inputs", message)
     missing = sorted(set(one) ^ set(other))
     if missing:
         return "lost", Reason("outputs-missing", f"{len(missing)} outputs exist on one side only, e.g. {missing[0]}.")
@@ -54,12 +55,10 @@ def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work
 
 
 def _took_time(fusion: Fusion) -> bool:
-    """A launch that grew, or that stands there new or renamed and itself takes time beyond noise, may do the work; one
-    that takes none cannot."""
+    """A launch that grew beyond noise, or a new one that takes time, may do the work; one of unchanged time does not
+    show that it does, whatever its name."""
     absorber = fusion.absorber
-    if absorber is None or fusion.evidence == "adjacent":
-        return False
-    return fusion.evidence == "renamed" or absorber.notable
+    return absorber is not None and fusion.evidence != "adjacent" and absorber.notable and absorber.delta > 0
 
 
 def _digests(entry: Input) -> Mapping[str, Any] | None:

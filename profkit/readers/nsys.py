@@ -390,7 +390,10 @@ def _sorted_by_start(ops: pd.DataFrame) -> pd.DataFrame:
     later = (process[1:] > process[:-1]) | ((process[1:] == process[:-1]) & (start[1:] >= start[:-1]))
     if later.all():
         return ops
-    return ops.iloc[np.lexsort((start, process))].reset_index(drop=True)
+    # Kernels and copies of one process are sorted runs already, which a stable sort merges.
+    one = (process == process[0]).all()
+    order = np.argsort(start, kind="stable") if one else np.lexsort((start, process))
+    return ops.iloc[order].reset_index(drop=True)
 
 
 def _last_time(ops: pd.DataFrame, launches: pd.DataFrame) -> int:

@@ -138,7 +138,9 @@ class Database:
 
     def _halves(self, sql: str, table: str) -> list[str]:
         try:
-            ((low, high),) = self._sqlite.execute(f"SELECT min(rowid), max(rowid) FROM {quoted(table)}").fetchall()
+            # Each alone is a look at one end of the table; asked for together they are a walk through all of it.
+            ends = ", ".join(f"(SELECT {end}(rowid) FROM {quoted(table)})" for end in ("min", "max"))
+            ((low, high),) = self._sqlite.execute(f"SELECT {ends}").fetchall()
         except sqlite3.OperationalError:  # a view, or a table WITHOUT ROWID
             return [sql]
         except (sqlite3.Error, UnicodeDecodeError) as error:

@@ -185,9 +185,11 @@ def _at_floor(floor: Floor | None, op_kind: Any, ns: Any, launches: Any) -> bool
 
 
 def _average(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over the runs of what is per layer per step; each run counts once, whatever its length."""
+    """Means over the runs of what is per layer per step; each run counts once, whatever its length. Runs of different
+    workloads or variants have no mean."""
     usable = [e for e in entries if e["selected"]["layers"] and e["refusal"] is None]
-    if not usable:
+    arms = {((e["workload"] or {}).get("name"), (e["workload"] or {}).get("variant")) for e in usable}
+    if not usable or len(arms) > 1:
         return {"runs": 0, "layers": None, "launches": None, "kernel_us": None}
     times = [e["selected"]["kernel_us"] for e in usable]
     layers = {e["selected"]["layers"] for e in usable}

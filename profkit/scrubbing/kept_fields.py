@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,8 +14,9 @@ Field = Callable[[Any], Any]
 
 
 def number(value: Any) -> int | float | None:
-    """A number."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A finite number."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
 
 
 def flag(value: Any) -> bool | None:
@@ -29,7 +31,7 @@ def text(value: Any) -> str | None:
 
 def scalar(value: Any) -> Any:
     """A number, true or false, or a text, which is filtered."""
-    return value if isinstance(value, bool | int | float) else text(value)
+    return value if isinstance(value, bool) else either(number, text)(value)
 
 
 def matching(pattern: str) -> Field:
@@ -78,5 +80,8 @@ def either(*fields: Field) -> Field:
     return kept
 
 
-#: ``2.11.0+cu130``, ``580.159.04``, ``2025.3.1.90-253135822126v0``.
-version = matching(r"v?\d+(?:\.\d+)*(?:[-+.]?(?:a|b|rc|dev|post|git|cu|rocm|cpu|v)?[\da-f.]*v?\d*)*")
+#: ``2.11.0+cu130``, ``2025.3.1.90-253135822126v0``, ``2.4.0a0+07cecf4168.nv24.05``; no local labels in words.
+version = matching(
+    r"v?\d+(?:\.\d+){0,5}(?:(?:a|b|rc|\.?dev|\.?post)\d+)*"
+    r"(?:[-+](?:cu|rocm|git|g|cpu)?[0-9a-f.]{0,48}(?:v\d{1,3})?)*(?:\.nv[\d.]{1,8})?"
+)

@@ -1,68 +1,204 @@
-"""A torch.profiler trace without paths, host names and call stacks."""
+"""A torch.profiler trace by an allowlist: categories, fields of events, arguments, and what stands in the header.
+
+Numbers come along as they are written, digit by digit: a microsecond with nine digits before the point and three after
+it is no float. Texts are names of events and a few arguments; both are filtered (`profkit.scrubbing.texts`).
+"""
 
 from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from profkit.errors import ProfkitError
+from profkit.readers.json_stream import GZIP_MAGIC, ArrayStream
+from profkit.scrubbing import texts
+from profkit.scrubbing.kept_fields import Field, either, matching, number, record
+from profkit.scrubbing.kineto_arguments import NUMBERS, TEXTS, as_written, plain_text
 
-#: Keys of the file that accounting needs; the rest (trace names, ids, unknown keys) stays behind.
-_HEADER = (
-    "schemaVersion",
-    "deviceProperties",
-    "cupti_version",
-    "cuda_runtime_version",
-    "cuda_driver_version",
-    "roctracer_version",
-    "hip_runtime_version",
-    "hip_driver_version",
-    "displayTimeUnit",
-    "baseTimeNanoseconds",
+_CATEGORIES = frozenset(
+    {
+        *("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset", "cuda_sync", "cuda_event", "overhead"),
+        *("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "Runtime", "Driver", "cpu_instant_event"),
+        *("user_annotation", "gpu_user_annotation", "cpu_op", "Operator", "python_function", "Trace"),
+        *("ac2g", "fwdbwd", "forward_backward", "async_cpu_to_gpu", "async_gpu"),
+    }
 )
-_DISTRIBUTED = ("backend", "rank", "world_size")
-_ARGUMENTS_LEFT_OUT = frozenset({"Call stack", "Module Hierarchy", "Process Group Ranks", "Process Group Description"})
-#: Everything down to the last separator of an absolute or home-relative path.
-_DIRECTORY = re.compile(r"(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\:()\"']+[/\\])+")
-_GZIP_MAGIC = b"\x1f\x8b"
+_PHASES = frozenset({"X", "B", "E", "b", "e", "s", "t", "f", "i", "I", "M", "C"})
+#: Ids in words that PyTorch itself writes; any other gets a number, since it may be a host's or a user's name.
+_OWN_IDS = frozenset({"", "Spans", "Traces", "PyTorch Profiler", "Trace PyTorch Profiler"})
+_PLAIN_ID = re.compile(r"-?\d{1,20}|0x[0-9a-fA-F]{1,16}")
+_TIME = re.compile(rb'"?-?\d{1,25}(?:\.\d{1,25})?(?:[eE][-+]?\d{1,2})?"?')
+_GPU_LABEL = re.compile(r"CPU|GPU \d{1,4}")
+_LANE = re.compile(r"(?:stream|thread) -?\d{1,20}")
+
+_BACKEND = matching(
+    r"(?:(?:cpu|cuda|hip):)?(?:nccl|gloo|mpi|ucc|rccl|undefined)(?:,(?:cpu|cuda|hip):(?:nccl|gloo|mpi|ucc|rccl))?"
+)
+_VERSION = either(number, matching(r"\d{1,9}(?:\.\d{1,9}){0,4}"))
+_DEVICE_NUMBERS = (
+    *("id", "totalGlobalMem", "computeMajor", "computeMinor", "maxThreadsPerBlock", "maxThreadsPerMultiprocessor"),
+    *("regsPerBlock", "regsPerMultiprocessor", "warpSize", "sharedMemPerBlock", "sharedMemPerBlockOptin"),
+    *("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiprocessor", "numSms"),
+)
+
+
+def _device(value: Any) -> dict[str, Any] | None:
+    name = value.get("name") if isinstance(value, dict) else None
+    kept = record(dict.fromkeys(_DEVICE_NUMBERS, number))(value)
+    return {**kept, "name": texts.kept(name)} if kept is not None and isinstance(name, str) else kept
+
+
+_HEADER: Mapping[str, Field] = {
+    "schemaVersion": number,
+    "deviceProperties": lambda value: (
+        [_device(v) for v in value if isinstance(v, dict)] if isinstance(value, list) else None
+    ),
+    **dict.fromkeys(("cupti_version", "cuda_runtime_version", "cuda_driver_version"), _VERSION),
+    **dict.fromkeys(
+        ("roctracer_version", "rocprofiler_version", "hip_runtime_version", "hip_driver_version"), _VERSION
+    ),
+    "distributedInfo": record({"backend": _BACKEND, "rank": _VERSION, "world_size": _VERSION}),
+    "displayTimeUnit": matching("ms|ns"),
+    "baseTimeNanoseconds": either(number, matching(r"-?\d{1,19}")),
+}
+
+
+class _Event(msgspec.Struct, gc=False, omit_defaults=True):
+    """The fields that an event may keep."""
+
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    pid: Any = None
+    tid: Any = None
+    ts: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    dur: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    id: Any = None
+    bp: Any = None
+    s: Any = None
+    args: dict[str, msgspec.Raw] | None = None
 
 
 def scrub(source: Path, target: Path) -> None:
     """Write `source` without what names its machine to the new file `target`, compressed if the source is.
 
     Raises:
-        ProfkitError: the source is no JSON object with events.
+        ProfkitError: the source is damaged, or no JSON with events.
     """
-    data = source.read_bytes()
-    compressed = data.startswith(_GZIP_MAGIC)
-    try:
-        content: Any = msgspec.json.decode(gzip.decompress(data) if compressed else data)
-    except (msgspec.DecodeError, OSError, EOFError) as error:
-        raise ProfkitError(f"{source} cannot be scrubbed: {error}.") from None
-    if not isinstance(content, dict) or not isinstance(content.get("traceEvents"), list):
-        raise ProfkitError(f"{source} cannot be scrubbed: it is no JSON object with traceEvents.")
-    kept: dict[str, Any] = {k: content[k] for k in _HEADER if k in content}
-    distributed = content.get("distributedInfo")
-    if isinstance(distributed, dict):
-        kept["distributedInfo"] = {k: distributed[k] for k in _DISTRIBUTED if k in distributed}
-    kept["traceEvents"] = [_event(e) for e in content["traceEvents"]]
-    text = msgspec.json.encode(kept)
-    target.write_bytes(gzip.compress(text, mtime=0) if compressed else text)
+    with source.open("rb") as file:
+        compressed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    stream = ArrayStream(source, "traceEvents", _Event)
+    scrubber = _Scrubber()
+    with target.open("wb") as raw:
+        if compressed:
+            # A gzip header without the file's name and time.
+            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
+                _write(packed.write, stream, scrubber)
+        else:
+            _write(raw.write, stream, scrubber)
 
 
-def _event(event: Any) -> Any:
-    if not isinstance(event, dict):
-        return event
-    clean = {k: _text(v) for k, v in event.items() if k != "args"}
-    arguments = event.get("args")
-    if isinstance(arguments, dict):
-        clean["args"] = {k: _text(v) for k, v in arguments.items() if k not in _ARGUMENTS_LEFT_OUT}
-    return clean
+def _write(write: Callable[[bytes], object], stream: ArrayStream[_Event], scrubber: _Scrubber) -> None:
+    encode = msgspec.json.Encoder().encode
+    write(b'{"traceEvents":[')
+    separator = b""
+    for batch in stream.batches():
+        for event in scrubber.events(batch):
+            write(separator + encode(event))
+            separator = b","
+    write(b"]")
+    # The header is complete once the events are read.
+    for key, value in _header(stream.header).items():
+        write(b"," + encode(key) + b":" + encode(value))
+    write(b"}\n")
 
 
-def _text(value: Any) -> Any:
-    return _DIRECTORY.sub("", value) if isinstance(value, str) else value
+def _header(raw: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    """The kept values; what a wrapper put under ``metadata`` counts where it does not stand at the top."""
+    values = {k: msgspec.json.decode(raw[k]) for k in (*_HEADER, "metadata") if k in raw}
+    nested = values.pop("metadata", None)
+    for key, value in nested.items() if isinstance(nested, dict) else ():
+        values.setdefault(key, value)
+    kept = {key: field(values[key]) for key, field in _HEADER.items() if key in values}
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+class _Scrubber:
+    """Events of one file; an id in words gets the same number everywhere in it."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, str] = {}
+
+    def events(self, batch: Iterable[_Event]) -> Iterable[_Event]:
+        """The events of `batch` that are kept, reduced."""
+        for event in batch:
+            if event.ph == "M":
+                metadata = self._metadata(event)
+                if metadata is not None:
+                    yield metadata
+            elif event.ph in _PHASES and (event.cat is None or event.cat in _CATEGORIES):
+                yield self._activity(event)
+
+    def _activity(self, event: _Event) -> _Event:
+        return _Event(
+            ph=event.ph,
+            cat=event.cat,
+            name=None if event.name is None else texts.kept(event.name),
+            pid=self._id(event.pid),
+            tid=self._id(event.tid),
+            ts=_time(event.ts),
+            dur=_time(event.dur),
+            id=self._id(event.id),
+            bp=event.bp if event.bp == "e" else None,
+            s=event.s if event.s in ("g", "p", "t") else None,
+            args=None if event.args is None else _arguments(event.args),
+        )
+
+    def _metadata(self, event: _Event) -> _Event | None:
+        """Labels and order of processes and threads, for viewers; names of programs stay behind."""
+        args = event.args or {}
+        kept: dict[str, msgspec.Raw]
+        if event.name in ("process_sort_index", "thread_sort_index"):
+            kept = {k: v for k, v in args.items() if k == "sort_index" and as_written(v)}
+        elif event.name == "process_labels":
+            kept = _label("labels", _GPU_LABEL.fullmatch(plain_text(args.get("labels"))))
+        elif event.name == "thread_name":
+            kept = _label("name", _LANE.match(plain_text(args.get("name"))))
+        else:
+            return None
+        if not kept:
+            return None
+        pid, tid = self._id(event.pid), self._id(event.tid)
+        return _Event(ph="M", name=event.name, pid=pid, tid=tid, ts=_time(event.ts), args=kept)
+
+    def _id(self, value: Any) -> Any:
+        if isinstance(value, str) and value not in _OWN_IDS and not _PLAIN_ID.fullmatch(value):
+            return self._ids.setdefault(value, f"id {len(self._ids) + 1}")
+        return value if isinstance(value, str | int | float) else None
+
+
+def _label(key: str, found: re.Match[str] | None) -> dict[str, msgspec.Raw]:
+    return {} if found is None else {key: msgspec.Raw(msgspec.json.encode(found[0]))}
+
+
+def _time(raw: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | msgspec.UnsetType:
+    """A time as it is written; null for what is none, which readers take for a broken row."""
+    if isinstance(raw, msgspec.UnsetType):
+        return raw
+    return raw if _TIME.fullmatch(bytes(raw)) else msgspec.Raw(b"null")
+
+
+def _arguments(args: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    kept = {}
+    for key, raw in args.items():
+        if key in NUMBERS and as_written(raw):
+            kept[key] = raw
+        elif key in TEXTS:
+            value = TEXTS[key](msgspec.json.decode(raw))
+            if value is not None:
+                kept[key] = msgspec.Raw(msgspec.json.encode(value))
+    return kept

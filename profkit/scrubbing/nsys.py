@@ -22,13 +22,19 @@ _STRINGS = "StringIds"
 
 @dataclass(frozen=True)
 class _Admitted:
-    """What comes along of one table: columns of numbers, columns of texts, columns that refer to StringIds, and the
-    condition on its rows."""
+    """What comes along of one table.
+
+    Args:
+        numbers, texts, references: columns of numbers, of texts, and of ids in StringIds; names between blanks.
+        where: the condition on its rows.
+        needs: the columns that `where` reads; without them no row comes along.
+    """
 
     numbers: str
     texts: str = ""
     references: str = ""
     where: str = "1"
+    needs: str = ""
 
 
 _ACTIVITY = "start end deviceId contextId greenContextId streamId correlationId globalPid graphNodeId graphId"
@@ -40,6 +46,7 @@ _META = _Admitted(
     where="name IN ('EXPORT_PRODUCT_NAME', 'EXPORT_PRODUCT_VERSION', 'EXPORT_PRODUCT_DATE', 'EXPORT_SCHEMA_VERSION', "
     "'EXPORT_SCHEMA_VERSION_MAJOR', 'EXPORT_SCHEMA_VERSION_MINOR', 'EXPORT_SCHEMA_VERSION_MICRO', "
     "'EXPORT_SCHEMA_VERSION_CKSUM')",
+    needs="name",
 )
 
 #: Columns as nsys 2022 to 2026 writes them. Left out beside texts: addresses, callchains, and the payloads of ranges,
@@ -68,6 +75,7 @@ _TABLES: Mapping[str, _Admitted] = {
         texts="text",
         references="textId",
         where=f"eventType IN ({PUSH_POP}, {START_END}, {DOMAIN})",
+        needs="eventType",
     ),
     "TARGET_INFO_GPU": _Admitted(
         "id cuDevice isDiscrete l2CacheSize totalMemory memoryBandwidth clockRate smCount computeMajor computeMinor "
@@ -87,6 +95,15 @@ _TABLES: Mapping[str, _Admitted] = {
         texts="name value",
         where="(name = 'CUDA_GRAPH_TRACE_OPTIONS:MODE' OR name GLOB 'PROCESS_[0-9]:CUDA_GRAPH_TRACE_OPTIONS:MODE') "
         "AND value IN ('Graph', 'Node')",
+        needs="name value",
+    ),
+    # Messages are free texts; these two are the profiler's own and say whether the recording is whole.
+    "DIAGNOSTIC_EVENT": _Admitted(
+        "timestamp timestampType source severity globalPid",
+        texts="text",
+        where="text IN ('Not all CUDA events might have been collected.', "
+        "'Not all NVTX events might have been collected.')",
+        needs="text",
     ),
 }
 
@@ -131,10 +148,9 @@ class _Copy:
         numbers = {*admitted.numbers.split(), *admitted.references.split()}
         wanted = numbers | set(admitted.texts.split())
         columns = [c for c in info if c in wanted]
-        if not columns:
+        if not columns or not set(admitted.needs.split()) <= set(columns):
             return []
-        # SQLite takes a column that does not exist for a text constant where it is quoted.
-        where = admitted.where if {"eventType", "name"} & set(columns) else "1"
+        where = admitted.where
         values = [_number(c) if c in numbers else _text(c) for c in columns]
         selection = f"SELECT {', '.join(values)} FROM src.{quoted(name)} WHERE {where}"
         empty = ", ".join(f"COALESCE(max({value} IS NULL), 0)" for value in values)

@@ -35,6 +35,8 @@ _FIELDS: Mapping[str, Field] = {
     "created": matching(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
     "profkit": version,
     "commit": matching(r"[0-9a-f]{7,64}(?:-dirty)?"),
+    "trace": text,
+    "files": each(text),
     "workload": record(
         {
             "name": text,
@@ -116,7 +118,7 @@ def scrubbed(content: Mapping[str, Any], trace_name: str) -> dict[str, Any]:
         the fields without `schema`, for `profkit.run_dir.write_record`. A field that does not hold what it is for is
         null; a profiler's arguments are kept for workloads alone, since those of a command are the user's.
     """
-    kept = {name: field(content[name]) for name, field in _FIELDS.items() if name in content}
+    kept = {name: _FIELDS[name](value) for name, value in content.items() if name in _FIELDS}
     if kept.get("workload") is None and kept.get("profiler") is not None:
         kept["profiler"]["arguments"] = []
     return {**kept, "trace": trace_name, "files": [trace_name]}

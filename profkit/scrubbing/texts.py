@@ -18,7 +18,9 @@ from profkit.readers.hook_text import module_path
 #: Stands for what was taken out.
 HIDDEN = "…"
 
-_SECRET_WORD = r"(?:secret|passw(?:or)?d|passphrase|credential|authorization|cookie|(?:api|access|private)[_-]?key|token)"
+_SECRET_WORD = (
+    r"(?:secret|passw(?:or)?d|passphrase|credential|authorization|cookie|(?:api|access|private)[_-]?key|token)"
+)
 #: ``API_KEY=x``, ``"password": "x"``: nobody knows where such a value ends, so it goes to the end of the line. A name
 #: with ``tokens`` counts something; ``::`` separates C++ names and ``==`` compares.
 _SECRET = re.compile(rf"([\w.-]*{_SECRET_WORD}(?!s)[\w.-]*[\"']?\s*(?:=(?!=)|:(?!:)))\s*[^\s>].*", re.IGNORECASE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from bench import Bench, launches_by_layer
 from nsys_builder import Kernel, Launch, Rows
@@ -118,12 +120,22 @@ def test_a_zero_duration_kernel_counts(bench: Bench) -> None:
 
 
 def test_a_node_executed_twice_by_one_launch_is_left_out_and_reported(bench: Bench) -> None:
-    # GIVEN 20 sound replays, and one in which a node's kernel was recorded twice
+    # GIVEN 20 sound replays, and one in which a node's kernel ran twice
     rows = step_recording(["gemm pack"] * 2, replays=21).rows
-    rows.kernels.append(rows.kernels[-1])
+    last = rows.kernels[-1]
+    rows.kernels.append(dataclasses.replace(last, start=last.start + 5000, end=last.end + 5000))
     census = bench.count(rows)
     assert census.chosen.kind.steps == 20
     assert "doubled-node" in codes(census)
+
+
+def test_a_row_recorded_twice_is_one_launch(bench: Bench) -> None:
+    rows = step_recording(["gemm pack"] * 2, replays=3).rows
+    rows.kernels += rows.kernels
+    census = bench.count(rows)
+    assert launches_by_layer(census) == {0: 2, 1: 2}
+    assert census.ledger.set_aside == 12
+    assert "duplicate-rows" in codes(census)
 
 
 def instantiated(recording: Recording, launches: str) -> Graph:

@@ -3,12 +3,15 @@
 With a CUDA device the kernels compile for it and every case runs there. Without one the interpreter runs their bodies
 on the CPU: triton reads TRITON_INTERPRET when a kernel is decorated, so the variable is set here, at import, before any
 test module of this folder imports a kernel. Where torch or triton is absent the modules skip themselves.
+
+Tests elsewhere compile kernels in earnest, and one process cannot do both: this folder runs in a session of its own.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 
 import pytest
 
@@ -20,6 +23,8 @@ else:
     HAS_CUDA = False
 
 if not HAS_CUDA:
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        raise pytest.UsageError("Run tests/kernels in a session of its own: python -m pytest tests/kernels")
     os.environ["TRITON_INTERPRET"] = "1"
 
 
