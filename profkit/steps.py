@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -208,7 +209,8 @@ def _by_replays(trace: Trace, attribution: Attribution) -> Steps:
     replay[in_graph] = pd.factorize(key[in_graph])[0]
     graphs = (trace.launches["api"] == "graph").to_numpy()
     silent, launched = int((graphs & ~joined.used).sum()), int(graphs.sum())
-    return _grouped(trace, replay, "graph replays", _silent_note(silent, launched), silent=silent, launched=launched)
+    notes = _silent_note(silent, launched)
+    return _grouped(trace, replay, "graph replays", notes, silent=silent, launched=launched, one_launch=True)
 
 
 def _silent_note(silent: int, launched: int) -> list[Diagnostic]:
@@ -227,6 +229,7 @@ def _grouped(
     silent: int = 0,
     launched: int = 0,
     partial: npt.NDArray[np.int64] | None = None,
+    one_launch: bool = False,
 ) -> Steps:
     """Number the groups by start, leave incomplete ones out and sort the rest into kinds.
 
@@ -234,6 +237,7 @@ def _grouped(
         group: each op's group, -1 for none.
         silent: graph launches without ops that would have been steps.
         partial: groups that are known to have lost ops.
+        one_launch: each group is what one launch ran.
     """
     ops = trace.ops
     inside = group >= 0
@@ -249,9 +253,10 @@ def _grouped(
     rank = np.empty(count, dtype=np.int64)
     rank[np.lexsort((ops["process"].to_numpy()[first_row], start))] = np.arange(count)
     step_of_row = rank[codes]
-    within = ops.iloc[rows]
-    signature, label = _signatures(within, step_of_row, count)
-    lost = _lost(within, step_of_row, count, notes)
+    within = ops if len(rows) == len(ops) else ops.iloc[rows]
+    launch, launches = (step_of_row, count) if one_launch else _launch_codes(within)
+    signature, label = _signatures(within, step_of_row, count, launch, launches)
+    lost = _lost(within, step_of_row, count, launch, launches, notes)
     if partial is not None:
         lost[rank[np.isin(unique, partial)]] = True
     kept = np.flatnonzero(~lost)
@@ -265,8 +270,14 @@ def _grouped(
     return Steps(step, kind, kinds, method, int(lost.sum()), launched, tuple(notes), share > UNDER_RECORDED_SHARE)
 
 
+def _launch_codes(ops: pd.DataFrame) -> tuple[npt.NDArray[np.int64], int]:
+    """The launch that each op comes from, numbered, and how many there are."""
+    codes, unique = pd.factorize(joint_key(ops["process"].to_numpy(), ops["correlation"].to_numpy()))
+    return codes.astype(np.int64), len(unique)
+
+
 def _signatures(
-    ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int
+    ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int, launch: npt.NDArray[np.int64], launches: int
 ) -> tuple[npt.NDArray[np.int64], list[str | None]]:
     """What makes two steps one kind: the executable graph where one graph is the whole step, else the op sequence."""
     graph = _graph_ids(ops)
@@ -276,7 +287,7 @@ def _signatures(
     np.maximum.at(highest, step, graph)
     process = np.zeros(count, dtype=np.int64)
     process[step] = ops["process"].to_numpy()
-    one_graph = (lowest == highest) & (lowest != NONE) & (_replays_in(ops, step, count) == 1)
+    one_graph = (lowest == highest) & (lowest != NONE) & (_launches_in(step, count, launch, launches) == 1)
     mixed = ~one_graph[step]
     sequence = _sequence_hashes(ops[mixed], step[mixed], count) if mixed.any() else np.zeros(count, np.int64)
     keys = pd.DataFrame(
@@ -346,11 +357,14 @@ def _same_over_ranks(
     return _Ranks(joined, ids, processes)
 
 
-def _replays_in(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+def _launches_in(
+    step: npt.NDArray[np.int64], count: int, launch: npt.NDArray[np.int64], launches: int
+) -> npt.NDArray[np.int64]:
     """How many launches each step's ops come from."""
-    launch, launches = pd.factorize(joint_key(ops["process"].to_numpy(), ops["correlation"].to_numpy()))
-    pairs = pd.unique(step * len(launches) + launch)
-    return np.bincount(pairs // len(launches), minlength=count)
+    if launch is step:
+        return np.ones(count, dtype=np.int64)
+    pairs = pd.unique(step * launches + launch)
+    return np.bincount(pairs // launches, minlength=count)
 
 
 def _sequence_hashes(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
@@ -368,7 +382,14 @@ def _sequence_hashes(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int)
     return total.view(np.int64)
 
 
-def _lost(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int, notes: list[Diagnostic]) -> npt.NDArray[np.bool_]:
+def _lost(
+    ops: pd.DataFrame,
+    step: npt.NDArray[np.int64],
+    count: int,
+    replay: npt.NDArray[np.int64],
+    replays: int,
+    notes: list[Diagnostic],
+) -> npt.NDArray[np.bool_]:
     """Steps with a replay that misses nodes which other replays of its graph ran, or that ran a node twice.
 
     A replay is one launch of a graph; a step may launch one graph several times, or several graphs.
@@ -377,37 +398,50 @@ def _lost(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int, notes: lis
     has_node = (ops["node"] != NONE).to_numpy() & (ops["correlation"] != NONE).to_numpy()
     if not has_node.any():
         return lost
-    ops, step = (ops, step) if has_node.all() else (ops[has_node], step[has_node])
-    process = ops["process"].to_numpy()
-    replay, replays = pd.factorize(joint_key(process, ops["correlation"].to_numpy()))
+    if not has_node.all():
+        ops, step, replay = ops[has_node], step[has_node], replay[has_node]
     node, nodes = pd.factorize(ops["node"].to_numpy())
-    graph = _graph_ids(ops)
-    graph_of = np.full(len(replays), np.iinfo(np.int64).max)
-    np.minimum.at(graph_of, replay, graph)
-    process_of = np.zeros(len(replays), np.int64)
-    process_of[replay] = process
-    kind, kinds = pd.factorize(joint_key(process_of.astype(np.int32), graph_of))
-    distinct = pd.unique(replay.astype(np.int64) * len(nodes) + node)
-    have = np.bincount(distinct // len(nodes), minlength=len(replays))
-    ran = np.bincount(replay, minlength=len(replays))
-    of_graph = pd.unique(kind[distinct // len(nodes)].astype(np.int64) * len(nodes) + distinct % len(nodes))
-    expected = np.bincount(of_graph // len(nodes), minlength=len(kinds))[kind]
+    graph_of = np.full(replays, np.iinfo(np.int64).max)
+    np.minimum.at(graph_of, replay, _graph_ids(ops))
+    process_of = np.zeros(replays, np.int32)
+    process_of[replay] = ops["process"].to_numpy()
+    kind, kinds = pd.factorize(joint_key(process_of, graph_of))
+    have, expected = _nodes_of(replay, replays, node.astype(np.int64), len(nodes), kind, len(kinds))
+    ran = np.bincount(replay, minlength=replays)
+    expected = expected[kind]
     partial = have < expected
     # A conditional body runs its nodes several times under one launch, in every replay alike.
     usual = np.full(len(kinds), np.iinfo(np.int64).max)
     np.minimum.at(usual, kind[~partial], ran[~partial])
     doubled = ran > usual[kind]
-    step_of = np.zeros(len(replays), np.int64)
+    step_of = np.zeros(replays, np.int64)
     step_of[replay] = step
     for code, which, text in (
         ("partial-replay", partial, "miss nodes that other replays of their graph ran"),
         ("doubled-node", doubled & ~partial, "ran a node more than once"),
     ):
         if which.any():
-            message = f"{int(which.sum())} of {len(replays)} replays {text}; their steps are left out."
+            message = f"{int(which.sum())} of {replays} replays {text}; their steps are left out."
             notes.append(Diagnostic(code, message))
             lost[step_of[which]] = True
     return lost
+
+
+def _nodes_of(
+    replay: npt.NDArray[np.int64], replays: int, node: npt.NDArray[np.int64], nodes: int, kind: Any, kinds: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """How many different nodes each replay ran, and how many all replays of each graph ran together."""
+    pair = replay * nodes + node
+    if replays * nodes <= 8 * len(pair):
+        # Nearly every pair occurs: a table of flags is smaller and quicker than a hash of the pairs.
+        flags = np.zeros((replays, nodes), dtype=np.bool_)
+        flags.reshape(-1)[pair] = True
+        of_graph = [int(flags[kind == k].any(axis=0).sum()) for k in range(kinds)]
+        return flags.sum(axis=1), np.array(of_graph, dtype=np.int64)
+    distinct = pd.unique(pair)
+    have = np.bincount(distinct // nodes, minlength=replays)
+    together = pd.unique(kind[distinct // nodes].astype(np.int64) * nodes + distinct % nodes)
+    return have, np.bincount(together // nodes, minlength=kinds)
 
 
 def _graph_ids(ops: pd.DataFrame) -> npt.NDArray[np.int64]:

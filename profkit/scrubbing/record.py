@@ -116,9 +116,12 @@ def scrubbed(content: Mapping[str, Any], trace_name: str) -> dict[str, Any]:
 
     Returns:
         the fields without `schema`, for `profkit.run_dir.write_record`. A field that does not hold what it is for is
-        null; a profiler's arguments are kept for workloads alone, since those of a command are the user's.
+        null. A profiler's arguments are kept for workloads alone and notes in words for shipped ones alone: others are
+        the user's.
     """
     kept = {name: _FIELDS[name](value) for name, value in content.items() if name in _FIELDS}
+    if (kept.get("workload") or {}).get("source") != "shipped" and kept.get("digests") is not None:
+        kept["digests"]["notes"] = mapping(either(number, flag))(kept["digests"].get("notes"))
     if kept.get("workload") is None and kept.get("profiler") is not None:
         kept["profiler"]["arguments"] = []
     return {**kept, "trace": trace_name, "files": [trace_name]}

@@ -33,15 +33,14 @@ _IP = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])(?::\d+)?")
 #: ``--user alice`` of a command line.
 _FLAG = re.compile(r"(?<!\S)(--[A-Za-z][\w-]*)[ =](?!-)(\"[^\"]*\"|'[^']*'|\S+)")
 
-#: ``KEY=value``. An environment's variable (all capitals) may hold blanks: it ends at the next one, or with the line.
-_ASSIGNED = re.compile(
-    r"(?<![\w.])(?!operator=)([A-Za-z_][\w.-]*=)(?!=)"
-    r"(\[[\d\s,.x\[\]()-]*\]|\([\d\s,.x\[\]()-]*\)|\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|[^\s)\]};]+)"
-)
-_VARIABLE = re.compile(r"(?<![\w.])([A-Z][A-Z0-9_]*=)(?!=)([^\n]*?)(?=\s+[A-Za-z_][\w.]*=|$)", re.MULTILINE)
-#: Values that say nothing of a machine: numbers, shapes, truth values, as in ``bs=32`` and ``in=[2048,7168]``.
 _NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
-_PLAIN_VALUE = re.compile(rf"[\[(]*-?{_NUMBER}(?:[\s,x\[\]()-]+{_NUMBER})*[\])]*,?|(?:True|False|None),?")
+#: Values that say nothing of a machine: numbers, shapes, truth values, as in ``bs=32`` and ``in=[2048,7168]``.
+_PLAIN = rf"(?:[\[(]*-?{_NUMBER}(?:[\s,x\[\]()-]+{_NUMBER})*[\])]*|True|False|None)(?=[\])}}]|[,;]?(?:\s|$))"
+#: ``KEY=value``. An environment's variable (all capitals) may hold blanks: it ends at the next one, or with the line.
+_VARIABLE = re.compile(rf"(?<![\w.])([A-Z][A-Z0-9_]*=)(?!=|{_PLAIN})[^\n]*?(?=\s+[A-Za-z_][\w.]*=|$)", re.MULTILINE)
+_ASSIGNED = re.compile(
+    rf"(?<![\w.])(?!operator=)([A-Za-z_][\w.-]*=)(?!=|{_PLAIN})(?:\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|[^\s\"'])+"
+)
 
 _PART = r"[^\s/\\:;,|()\[\]{}<>\"'`=]+"
 #: Absolute and home paths, of Windows too; a quoted one may hold blanks. A path after a word is a relative one, except
@@ -71,10 +70,6 @@ def kept(text: str) -> str:
     return clean
 
 
-def _unless_plain(found: re.Match[str]) -> str:
-    return found[0] if _PLAIN_VALUE.fullmatch(found[2]) or found[2] == HIDDEN else found[1] + HIDDEN
-
-
 def _file_name(found: re.Match[str]) -> str:
     last = re.split(r"[/\\]", found[0])[-1]
     return last if _FILE_NAME.fullmatch(last) else HIDDEN
@@ -86,8 +81,8 @@ _STEPS: tuple[tuple[re.Pattern[str], _Replacement], ...] = (
     (_SECRET, rf"\1{HIDDEN}"),
     (_ISSUED, HIDDEN),
     (_URL, HIDDEN),
-    (_VARIABLE, _unless_plain),
-    (_ASSIGNED, _unless_plain),
+    (_VARIABLE, rf"\1{HIDDEN}"),
+    (_ASSIGNED, rf"\1{HIDDEN}"),
     (_FLAG, rf"\1 {HIDDEN}"),
     (_MAIL, HIDDEN),
     (_IP, HIDDEN),

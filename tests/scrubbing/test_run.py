@@ -1,0 +1,151 @@
+"""Run directories: documented fields alone, and the same report before and after."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded import TRACES, all_bytes, copy_of_run, execute
+from typer.testing import CliRunner
+
+from profkit.cli import app
+from profkit.commands.scrub import scrub
+
+SECRET = "zebra_x"
+
+
+def report(*arguments: object) -> Any:
+    """What a command prints as JSON."""
+    done = CliRunner().invoke(app, [*map(str, arguments), "--format", "json"])
+    assert done.stdout, done.output
+    return json.loads(done.stdout)
+
+
+def edit(run: Path, change: Any) -> None:
+    """Let `change` edit run.json's content in place."""
+    content = json.loads((run / "run.json").read_text())
+    change(content)
+    (run / "run.json").write_text(json.dumps(content))
+
+
+def everywhere(value: Any, key: str = "") -> Any:
+    """`value` with the secret added to every object and list, as a path in every text that no report reads."""
+    if isinstance(value, dict):
+        return {**{k: everywhere(v, k) for k, v in value.items()}, "extra": SECRET, "env": {"A": [SECRET]}}
+    if isinstance(value, list):
+        return [*(everywhere(v) for v in value), SECRET, {"code": SECRET, "message": f"in /home/{SECRET}: K={SECRET}"}]
+    return f"/home/{SECRET}" if isinstance(value, str) and key not in ("schema", "trace", "unit") else value
+
+
+def test_unknown_fields_and_paths_stay_behind(nsys_run: Path, tmp_path: Path) -> None:
+    def poison(content: dict[str, Any]) -> None:
+        outputs = content["digests"].pop("outputs")
+        shapes = content["workload"].pop("shapes")
+        content.update(everywhere(content))
+        content["workload"]["shapes"] = {**shapes, "path": f"/home/{SECRET}", f"/home/{SECRET}": 1}
+        content["digests"]["outputs"] = {**outputs, f"/home/{SECRET}/out": f"{SECRET}"}
+        content["floor"] = {"schema": SECRET, "method": f"host={SECRET}", "empty": {"traced_gap": {"median": SECRET}}}
+        content["command"] = {"program": f"/home/{SECRET}/serve", "arguments": [SECRET]}
+        content["repetition"] = {"arm": f"/home/{SECRET}/a", "pair": 1, "host": SECRET}
+        content["set_aside"] = {"code": SECRET, "message": f"/home/{SECRET}"}
+        content["hostname"] = SECRET
+
+    edit(nsys_run, poison)
+    assert (nsys_run / "run.json").read_text().count(SECRET) > 50
+    scrub(nsys_run, tmp_path / "clean", force=False)
+    assert SECRET.encode() not in all_bytes(tmp_path / "clean")
+    kept = json.loads((tmp_path / "clean" / "run.json").read_text())
+    assert kept["warnings"][-1] == {"code": None, "message": "in …: K=…"}
+    assert kept["untraced"]["median"] > 0
+    assert len(kept["digests"]["outputs"]) == 48
+
+
+@pytest.mark.parametrize("name", [p.parent.relative_to(TRACES).as_posix() for p in TRACES.rglob("run.json")])
+def test_a_shipped_run_keeps_its_record(name: str, tmp_path: Path) -> None:
+    scrub(TRACES / name, tmp_path / "clean", force=False)
+    assert (tmp_path / "clean" / "run.json").read_text() == (TRACES / name / "run.json").read_text()
+
+
+def test_the_arguments_of_a_command_stay_behind(nsys_run: Path, tmp_path: Path) -> None:
+    edit(nsys_run, lambda content: content.update(workload=None, command={"program": "serve", "arguments": 3}))
+    scrub(nsys_run, tmp_path / "clean", force=False)
+    kept = json.loads((tmp_path / "clean" / "run.json").read_text())
+    assert kept["profiler"]["arguments"] == []
+    assert kept["command"] == {"program": "serve", "arguments": 3}
+
+
+def test_only_profkits_own_flags_of_the_profiler_stay(nsys_run: Path, tmp_path: Path) -> None:
+    given = ["--trace=cuda,nvtx", "--sample=none", f"--env-var={SECRET}", SECRET]
+    edit(nsys_run, lambda content: content["profiler"].update(arguments=given))
+    scrub(nsys_run, tmp_path / "clean", force=False)
+    kept = json.loads((tmp_path / "clean" / "run.json").read_text())
+    assert kept["profiler"]["arguments"] == ["--trace=cuda,nvtx", "--sample=none"]
+
+
+@pytest.mark.parametrize("folder", ["dcp-combine", "dcp-combine-torch"])
+def test_the_diff_of_scrubbed_runs_is_that_of_the_runs(folder: str, tmp_path: Path) -> None:
+    for name in ("eager", "fused"):
+        scrub(TRACES / folder / name, tmp_path / name, force=False)
+    before = report("diff", TRACES / folder / "eager", TRACES / folder / "fused")
+    after = report("diff", tmp_path / "eager", tmp_path / "fused")
+    text = json.dumps(before).replace(str(TRACES / folder), str(tmp_path))
+    assert json.loads(text) == after
+
+
+def test_layers_before_and_after_differ_by_filtered_texts_alone(nsys_run: Path, tmp_path: Path) -> None:
+    execute(
+        nsys_run / "trace.sqlite",
+        f"UPDATE StringIds SET value = 'layers.3.mla KEY={SECRET}' WHERE value = 'layers.3.mla'",
+        f"UPDATE StringIds SET value = 'pack /home/{SECRET}/x.py' WHERE value = 'pack'",
+    )
+    scrub(nsys_run, tmp_path / "clean", force=False)
+    before, after = report("layers", nsys_run), report("layers", tmp_path / "clean")
+    assert after["runs"][0]["selected"]["layers"] == 24
+    text = json.dumps(before, ensure_ascii=False).replace(str(nsys_run), str(tmp_path / "clean"))
+    assert SECRET in text
+    text = text.replace(f"KEY={SECRET}", "KEY=…").replace(f"/home/{SECRET}/x.py", "x.py")
+    assert json.loads(text) == after
+
+
+def dispatch_run(path: Path) -> Path:
+    """A dispatch recording of two launches, with the secret in every place."""
+    op = {"order": 2, "name": "aten::div", "kind": "kernel", "source": "aten", "grid": None, "scope": ["layers.0"]}
+    hiding = {"extra": SECRET, SECRET: 1, "env": {"A": [SECRET]}}
+    content = {
+        "schema": "profkit.dispatch/1",
+        "run_bodies": False,
+        "torch": "2.13.0+cpu",
+        "triton": "3.9.0",
+        "ranges": [{"text": f"layers.0 KEY={SECRET}", "start": 1, "end": 5, **hiding}],
+        "ops": [
+            {**op, **hiding},
+            {
+                **op,
+                "order": 3,
+                "name": f"f /home/{SECRET}/k.py",
+                "grid": [1, 2, 3],
+                "source": SECRET,
+                "scope": [f"a=/{SECRET}"],
+            },
+        ],
+        **hiding,
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_dispatch_recording_keeps_its_documented_fields(tmp_path: Path) -> None:
+    scrub(dispatch_run(tmp_path / "dispatch.json"), tmp_path / "clean.json", force=False)
+    assert SECRET.encode() not in all_bytes(tmp_path / "clean.json")
+    kept = json.loads((tmp_path / "clean.json").read_text())
+    assert [(op["name"], op["grid"]) for op in kept["ops"]] == [("aten::div", None), ("f k.py", [1, 2, 3])]
+    assert kept["ranges"] == [{"text": "layers.0 KEY=…", "start": 1, "end": 5}]
+
+
+def test_several_runs_are_scrubbed_together(tmp_path: Path) -> None:
+    for arm in ("eager", "fused"):
+        copy_of_run(f"dcp-combine/{arm}", tmp_path / "source" / arm / "0")
+    assert scrub(tmp_path / "source", tmp_path / "clean", force=False).endswith("2 runs, scrubbed")
+    assert sorted(p.parent.parent.name for p in (tmp_path / "clean").rglob("run.json")) == ["eager", "fused"]
