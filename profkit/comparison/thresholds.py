@@ -14,15 +14,15 @@ Floats = npt.NDArray[np.float64]
 class Thresholds:
     """When a difference of times counts, with the reason for each number.
 
-    The minimum effect covers what differs from process to process without a cause. In 46 captures of dcp-combine in
-    processes of their own on one H200, the mean of no kernel differed between two captures of one arm by more than
-    0.044 µs or 0.9 % (docs/results/dcp-combine-pool.md).
+    The minimum effect covers what differs from process to process without a cause. In 58 captures of dcp-combine in
+    processes of their own on H200s, the means of one kernel in two captures of one arm differed by at most 0.062 µs and
+    2.7 % (docs/results/dcp-combine-h200.md).
 
     Args:
         confidence: of the intervals shown.
         alpha: chance of at least one false "changed" among all kernels of a diff.
         min_us, min_share: a smaller difference does not count, nor does a smaller share of the kernel's time. For
-            replays of one process a side these are twice and three times what was seen between processes.
+            replays of one process a side these are above all that was seen between processes.
     """
 
     confidence: float = 0.95
