@@ -1,0 +1,102 @@
+"""Pairs that once were confirmed, or found alike, although launches or work were lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bench import Bench, codes, names
+from nsys_builder import Rows
+from recording import step_recording
+
+from profkit.comparison.compare import compare
+from profkit.comparison.model import Gates, Input
+
+FULL = "gemm:3000 combine/mask/a:900 combine/mask/b:900 combine/pack:1300"
+DROPPED = "gemm:3000 combine/pack:1300"
+
+
+def step(layer: str, *, layers: int = 4, seed: int = 0, **options: Any) -> Rows:
+    """A step of equal layers, jittered."""
+    return step_recording([layer] * layers, replays=12, seed=seed, jitter_ns=4, **options).rows
+
+
+@pytest.mark.parametrize("after", ["gemm:3000 fused/pack:1300", "gemm:3000 combine/pack_v2:1300"])
+def test_another_name_of_a_range_or_kernel_is_no_sign_of_work(bench: Bench, after: str) -> None:
+    comparison = bench.diff(step(FULL), step(after, seed=1))
+    assert (comparison.verdict, comparison.work) == ("inconclusive", "unknown")
+    assert names(comparison, "removed") == ["a", "b"]
+
+
+def test_ranges_that_share_no_name_do_not_tear_launches_apart(bench: Bench) -> None:
+    comparison = bench.diff(step("x/gemm:3000 x/pack:1300"), step("y/gemm:3000 y/pack:1300", seed=1))
+    assert comparison.verdict == "neutral"
+    assert "scopes-ignored" in codes(comparison)
+
+
+def test_launches_that_are_gone_elsewhere_are_never_nothing_else_moved(bench: Bench) -> None:
+    comparison = bench.diff(step(FULL), step("combine/pack:1300", seed=1), scope="^combine", gates=Gates(2))
+    assert "nothing-else-moved" not in codes(comparison)
+    assert "others-changed" in codes(comparison)
+
+
+def test_new_launches_fail_the_gate_on_removed_ones(bench: Bench) -> None:
+    after = step_recording([DROPPED] * 3 + [f"{DROPPED} more:700 more:700"], replays=12, seed=1, jitter_ns=4).rows
+    comparison = bench.diff(step(FULL), after, gates=Gates(expect_removed=2))
+    assert comparison.verdict == "refuted"
+    assert "unexpected-removal" in codes(comparison)
+
+
+def test_graph_ops_that_name_no_launch_make_a_trace_under_recorded(bench: Bench) -> None:
+    rows = step(DROPPED)
+    rows.kernels = [replace(k, correlation=None) for k in rows.kernels]
+    comparison = bench.diff(step(FULL), rows)
+    assert (comparison.verdict, codes(comparison)[0]) == ("inconclusive", "under-recorded")
+
+
+def test_fewer_layers_or_replays_than_the_run_itself_says_forbid_a_verdict(bench: Bench) -> None:
+    run = {"workload": {"name": "w", "variant": "v", "layers": 4}, "replays": 12}
+    before, after = step(FULL, layers=3), step(DROPPED, layers=3, seed=1)
+    assert "layers-missing" in codes(bench.diff(before, after, records=(run, run)))
+    run = {**run, "replays": 20}
+    assert "under-recorded" in codes(bench.diff(step(FULL), step(DROPPED, seed=1), records=(run, run)))
+
+
+def test_a_lost_process_forbids_a_verdict(bench: Bench) -> None:
+    ranks = [step(FULL, pid=pid) for pid in (100, 200)]
+    comparison = bench.diff(ranks[0] + ranks[1], step(DROPPED, seed=1, pid=100))
+    assert codes(comparison)[0] == "other-ranks"
+
+
+def test_a_number_that_no_layer_can_have_names_none(bench: Bench) -> None:
+    # THEN the layers are found by the pattern of their kernels instead, and numbered from 0
+    census = bench.count(step("a b", layer_range="layers.9999999999999999999{i}.mla"))
+    assert census.chosen.layers["number"].tolist() == [0, 1, 2, 3]
+
+
+def test_every_run_of_a_side_must_have_digests_of_the_same_inputs(bench: Bench) -> None:
+    record = {"seed": 0, "digests": {"outputs": {"layer 0": "aa"}}}
+    odd = {"seed": 1, "digests": {"outputs": {"layer 0": "XX"}}}
+    runs = [
+        Input(str(i), bench.count(step(layer, seed=i)), r, str(i))
+        for i, (layer, r) in enumerate([(FULL, record), (FULL, record), (DROPPED, record), (DROPPED, odd)])
+    ]
+    comparison = compare(replace(runs[0], more=(runs[1],)), replace(runs[2], more=(runs[3],)))
+    assert (comparison.verdict, comparison.work) == ("inconclusive", "unknown")
+    runs[3] = replace(runs[3], record={"seed": 0})
+    comparison = compare(replace(runs[0], more=(runs[1],)), replace(runs[2], more=(runs[3],)))
+    assert comparison.work == "unknown"
+
+
+def test_one_recording_on_both_sides_among_others_is_refused(bench: Bench) -> None:
+    runs = [Input(str(i), bench.count(step(FULL, seed=i)), None, str(i)) for i in range(3)]
+    comparison = compare(replace(runs[0], more=(runs[1],)), replace(runs[1], more=(runs[2],)))
+    assert codes(comparison)[0] == "shared-recording"
+
+
+def test_a_gate_sees_the_one_layer_that_became_slower(bench: Bench) -> None:
+    before = step("gemm:3000 pack:1300")
+    slow = step_recording(["gemm:2000 pack:1300"] * 3 + ["gemm:3000 pack:4300"], replays=12, seed=1, jitter_ns=4).rows
+    comparison = bench.diff(before, slow, gates=Gates(max_regression_percent=5))
+    assert (comparison.verdict, codes(comparison)[0]) == ("refuted", "regression")
