@@ -73,6 +73,7 @@ class KindCensus:
         outside_ns: shape [outside rows, steps].
         step_span_ns: first start to last end of each step, shape [steps]; under a profiler, so longer than it runs.
         run_of_step: which of several merged runs each step comes from, shape [steps].
+        step_weight: what the by-step times of each step were multiplied by, so that every run counts once.
     """
 
     kind: StepKind
@@ -83,6 +84,7 @@ class KindCensus:
     outside_ns: Ints
     step_span_ns: Ints
     run_of_step: Ints
+    step_weight: npt.NDArray[np.float64]
 
     @cached_property
     def selected_slots(self) -> pd.DataFrame:
@@ -185,6 +187,7 @@ def take_census(
     refusal = refuse(trace, attribution, steps)
     default = _default_kind(kinds, selection)
     silent = silent_nodes(trace, attribution)
+    overlap = _overlap_note(trace, kinds)
     silent_note = []
     if silent.count:
         where = f", {silent.in_layers} of them in layers"
@@ -201,7 +204,7 @@ def take_census(
         default=default,
         beyond_steps=beyond,
         step_method=steps.method,
-        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note),
+        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *overlap),
         refusal=refusal,
         display=kernel_names.display_names(canonical.values()),
         silent_nodes=silent,
@@ -211,6 +214,19 @@ def take_census(
     if refusal is None and kinds:
         _require_match(census)
     return census
+
+
+def _overlap_note(trace: Trace, kinds: Sequence[KindCensus]) -> list[Diagnostic]:
+    """Says where ops of one stream overlap, which a stream does not do by itself (PDL, or broken times)."""
+    kernel = sum(int(k.layers["kernel_ns"].sum()) for k in kinds)
+    busy = sum(int(k.layers["busy_ns"].sum()) for k in kinds)
+    if busy >= kernel or not trace.info.timed or len(trace.ops[["device", "stream"]].drop_duplicates()) > 1:
+        return []
+    message = (
+        f"Ops of one stream overlap: their durations add up to {kernel / 1e3:.1f} µs in {busy / 1e3:.1f} µs. "
+        "Programmatic launches do that; otherwise the recording's times are broken."
+    )
+    return [Diagnostic("overlapping-ops", message)]
 
 
 def _default_kind(kinds: Sequence[KindCensus], selection: Selection) -> int:
@@ -288,7 +304,7 @@ class _Builder:
         outside, outside_ns = self._outside(rows[~inside], step[rows[~inside]], kind.steps)
         _, step_span_ns = busy_and_span(self.start[rows], self.end[rows], step[rows])
         one_run = np.zeros(kind.steps, dtype=np.int64)
-        return KindCensus(kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns, one_run)
+        return KindCensus(kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns, one_run, np.ones(kind.steps))
 
     def _layer_of_scope(self, rows: Ints) -> _LayerOfScope:
         """Which scopes are one layer. Two scopes that name layer 3 under different outer ranges are one layer (the

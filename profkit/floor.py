@@ -47,10 +47,11 @@ def floor_of(record: Mapping[str, Any] | None, census: KindCensus, given_us: flo
     """
     if given_us is not None:
         return Floor(given_us, "given")
-    measured = (record or {}).get("floor") or {}
-    traced = (measured.get("load_store") or {}).get("traced_duration") or {}
-    if isinstance(traced.get("median"), int | float):
-        return Floor(float(traced["median"]), "measured")
+    value: Any = (record or {}).get("floor")
+    for key in ("load_store", "traced_duration", "median"):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    if isinstance(value, int | float) and value > 0:
+        return Floor(float(value), "measured")
     kernels = census.slots["op_kind"] == "kernel"
     launches = census.slots["launches"].to_numpy()[kernels]
     if not len(launches):

@@ -49,14 +49,21 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | No
             f"{len(steps.kind) + steps.incomplete} recorded steps lost some of theirs. Record again, with fewer "
             "replays or a longer flush interval.",
         )
+    if not len(trace.ops):
+        return Refusal("empty", "The trace holds no kernel, copy or memset. Check that the profiled range was reached.")
+    lost, eager = _eager_launches_without_ops(trace, attribution)
+    if lost > UNDER_RECORDED_SHARE * max(eager, 1):
+        return Refusal(
+            "under-recorded",
+            f"{lost} of {eager} kernel launches have no kernel in the recording, and no graph launch ran them. Record "
+            "again; if this is the recording of a graph's capture alone, give it as --capture-trace.",
+        )
     adrift = ((trace.ops["node"] != NONE) & (trace.ops["correlation"] == NONE)).to_numpy()
     if adrift.sum() > UNDER_RECORDED_SHARE / 10 * max(int(attribution.joined.by_graph.sum()), 1):
         return Refusal(
             "under-recorded",
             f"{int(adrift.sum())} ops of graphs name no launch, so they belong to no replay. Export the report again.",
         )
-    if not len(trace.ops):
-        return Refusal("empty", "The trace holds no kernel, copy or memset. Check that the profiled range was reached.")
     return None
 
 
@@ -71,6 +78,16 @@ def _graph_level_advice(trace: Trace, launched: int) -> str:
         f"The trace has {launched} graph launches and no record of the kernels inside. Record again with a profiler "
         "that traces graph nodes."
     )
+
+
+def _eager_launches_without_ops(trace: Trace, attribution: Attribution) -> tuple[int, int]:
+    """Kernel launches that no op names, and all of them, in processes without graphs: where a graph is captured,
+    launches become nodes instead."""
+    launches = trace.launches
+    graphs = launches["process"][(launches["api"] == "graph").to_numpy()].unique()
+    with_graphs = np.union1d(graphs, trace.nodes["process"].unique())
+    eager = (launches["api"] == "kernel").to_numpy() & ~np.isin(launches["process"].to_numpy(), with_graphs)
+    return int((eager & ~attribution.joined.used).sum()), int(eager.sum())
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Several runs of one side as one census: ranks of a job, or repeated captures of one arm.
 
-Sums are over all runs, so every step counts once, whatever the number of steps a run has. The columns of the by-step
-tables keep which run they come from.
+Every run counts once, whatever its number of steps: the steps of a run are weighted so that sums over all steps,
+divided by their number, are means over the runs. The columns of the by-step tables keep which run they come from.
 """
 
 from __future__ import annotations
@@ -39,24 +39,31 @@ def merge(censuses: Sequence[KindCensus]) -> KindCensus:
     """One census of all steps of `censuses`, which have the same layers."""
     if len(censuses) == 1:
         return censuses[0]
+    steps = [c.kind.steps for c in censuses]
+    weights = [sum(steps) / (len(steps) * n) for n in steps]
     slots, slot_ns = _merged(
+        weights,
         [c.slots for c in censuses],
         [c.slot_ns for c in censuses],
         ["layer", "inside", "canonical", "op_kind", "occurrence"],
         ["name", "in_layers", "selected"],
     )
     outside, outside_ns = _merged(
-        [c.outside for c in censuses], [c.outside_ns for c in censuses], ["where", "canonical", "op_kind"], ["name"]
+        weights,
+        [c.outside for c in censuses],
+        [c.outside_ns for c in censuses],
+        ["where", "canonical", "op_kind"],
+        ["name"],
     )
     layers = censuses[0].layers.copy()
-    layers[_SUMS] = sum(c.layers[_SUMS].to_numpy() for c in censuses)
-    steps = [c.kind.steps for c in censuses]
-    launches = sum(c.kind.ops_per_step * c.kind.steps for c in censuses)
+    sums = sum(w * c.layers[_SUMS].to_numpy() for w, c in zip(weights, censuses, strict=True))
+    layers[_SUMS] = np.rint(sums).astype(np.int64)
+    launches = sum(c.kind.ops_per_step for c in censuses) / len(censuses)
     kind = StepKind(
         id=censuses[0].kind.id,
         steps=sum(steps),
-        ops_per_step=round(launches / sum(steps)),
-        gpu_ns=sum(c.kind.gpu_ns for c in censuses),
+        ops_per_step=round(launches),
+        gpu_ns=round(sum(w * c.kind.gpu_ns for w, c in zip(weights, censuses, strict=True))),
         one_graph=False,
     )
     return KindCensus(
@@ -68,28 +75,35 @@ def merge(censuses: Sequence[KindCensus]) -> KindCensus:
         outside_ns=outside_ns,
         step_span_ns=np.concatenate([c.step_span_ns for c in censuses]),
         run_of_step=np.repeat(np.arange(len(censuses)), steps),
+        step_weight=np.repeat(weights, steps),
     )
 
 
 def _merged(
-    tables: Sequence[pd.DataFrame], by_step: Sequence[Ints], key: list[str], kept: list[str]
+    weights: Sequence[float], tables: Sequence[pd.DataFrame], by_step: Sequence[Ints], key: list[str], kept: list[str]
 ) -> tuple[pd.DataFrame, Ints]:
     """Rows of all tables with one key added up, and their by-step columns side by side.
 
     Rows keep their order; one that a run lacks stands where it stands, on average, in the runs that have it.
     """
-    numbered = [t.assign(position=np.arange(len(t)) / max(len(t), 1)) for t in tables]
+    numbered = [
+        t.assign(position=np.arange(len(t)) / max(len(t), 1), launches=t["launches"] * w)
+        for t, w in zip(tables, weights, strict=True)
+    ]
     whole = pd.concat(numbered, ignore_index=True)
     group = whole.groupby(key, sort=False).ngroup().to_numpy()
     sums = whole.groupby(key, sort=False, as_index=False).agg(
-        {**dict.fromkeys(kept, "first"), "launches": "sum", "ns": "sum", "position": "mean"}
+        {**dict.fromkeys(kept, "first"), "launches": "sum", "position": "mean"}
     )
+    sums["launches"] = sums["launches"].round().astype("int64")
     ns = np.zeros((len(sums), sum(m.shape[1] for m in by_step)), dtype=np.int64)
     row, column = 0, 0
-    for matrix in by_step:
+    for matrix, weight in zip(by_step, weights, strict=True):
+        weighted = matrix if weight == 1 else np.rint(matrix * weight).astype(np.int64)
         # Two rows of one run may have one key: kernels whose recorded names differ only by a compiler's counter.
-        np.add.at(ns[:, column : column + matrix.shape[1]], group[row : row + len(matrix)], matrix)
+        np.add.at(ns[:, column : column + matrix.shape[1]], group[row : row + len(matrix)], weighted)
         row, column = row + len(matrix), column + matrix.shape[1]
+    sums["ns"] = ns.sum(axis=1)
     order = np.lexsort((sums["position"], sums["layer"])) if "layer" in key else np.arange(len(sums))
     return sums.iloc[order].drop(columns="position").reset_index(drop=True), ns[order]
 

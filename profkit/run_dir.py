@@ -50,6 +50,10 @@ class _Record(msgspec.Struct):
     untraced: _Untraced | None = None
     seed: int | None = None
     commit: str | None = None
+    replays: int | None = None
+    set_aside: dict[str, Any] | None = None
+    floor: dict[str, Any] | None = None
+    untraced_digests_equal: bool | None = None
 
 
 @dataclass(frozen=True)

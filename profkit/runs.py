@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,12 +47,30 @@ def find(spec: str) -> list[RunFile]:
             hint = "matches nothing" if glob.has_magic(spec) else "no such file or directory"
             raise ProfkitError(f"{spec}: {hint}. Give a run directory, a trace file, or a glob of per-rank files.")
     found: list[RunFile] = []
-    for entry in paths:
+    for entry in _without_companions(paths):
         if entry.is_dir() and not any(entry.glob("*.parquet")):
             found += [_of_run(run, entry) for run in run_dir.find(entry)]
         else:
             found.append(RunFile(entry.name, entry, None))
     return found
+
+
+#: rocprofv3 writes several CSV files for one process; the reader finds them all from any of them.
+_ROCPROF_CSV = re.compile(
+    r"^(.*?)_?(kernel|marker_api|hip_api|hip_runtime_api|hsa_api|rccl_api|memory_copy|"
+    r"memory_allocation|scratch_memory|counter_collection)_trace\.csv$"
+)
+
+
+def _without_companions(paths: Sequence[Path]) -> list[Path]:
+    """`paths` with one file for each process that rocprofv3 recorded: its kernels, where they are there."""
+    kept: dict[tuple[Path, str], Path] = {}
+    for path in paths:
+        match = _ROCPROF_CSV.match(path.name)
+        key = (path.parent, match.group(1)) if match else (path, "")
+        if key not in kept or path.name.endswith("kernel_trace.csv"):
+            kept[key] = path
+    return list(kept.values())
 
 
 def _of_run(run: run_dir.Run, base: Path) -> RunFile:

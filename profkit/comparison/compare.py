@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from profkit import names as kernel_names
-from profkit.accounting import KindCensus
+from profkit.accounting import UNATTRIBUTED, KindCensus
 from profkit.comparison import cut_names
 from profkit.comparison import work as work_status
 from profkit.comparison.align import PAIRING_SCOPE, align
@@ -157,6 +158,7 @@ def _compared(
         message = "Layers outside the selection differ in number; they are compared by kernel name, in total."
         notes.append(Reason("other-layers-unpaired", message))
     notes += _unlike_runs(before, after)
+    notes += _other_kinds(before, after)
     settings = differing_settings(before, after)
     if settings:
         notes.append(Reason("settings-differ", f"Recorded under different settings: {'; '.join(settings)}."))
@@ -190,6 +192,22 @@ def _unlike_runs(before: Input, after: Input) -> list[Reason]:
     return notes
 
 
+def _other_kinds(before: Input, after: Input) -> list[Reason]:
+    """Steps of other kinds, which the comparison leaves out."""
+    notes: list[Reason] = []
+    for run in (*before.runs, *after.runs):
+        kinds = run.census.kinds
+        others = [k.kind for k in kinds if k is not run.census.chosen and len(k.layers)]
+        if others and run.census.selection.graph is None:
+            shown = ", ".join(f"{k.steps} of {k.id}" for k in others[:3])
+            message = (
+                f"{sum(k.steps for k in others)} steps of {run.label} run other launches and are not compared "
+                f"({shown}); {run.census.chosen.kind.steps} of {run.census.chosen.kind.id} are."
+            )
+            notes.append(Reason("other-step-kinds", message))
+    return notes
+
+
 def _layer_pairs(before: KindCensus, after: KindCensus) -> tuple[list[tuple[int, int]], tuple[list[int], list[int]]]:
     """Layers in order, selected with selected and, where their numbers agree, the others with the others; and the
     layers of either side that are left without a partner."""
@@ -218,8 +236,8 @@ def _differences(
         nan, no = np.full(len(rows), np.nan), np.zeros(len(rows), dtype=np.bool_)
         return Differences(nan, nan, nan, nan, no, no)
     scale = np.array([1.0 / selected_layers if r.selected else 1.0 for r in rows])[:, None]
-    before = np.stack([r.step_ns_before for r in rows]) * scale
-    after = np.stack([r.step_ns_after for r in rows]) * scale
+    before = np.stack([r.step_ns_before for r in rows]) * scale / censuses[0].step_weight
+    after = np.stack([r.step_ns_after for r in rows]) * scale / censuses[1].step_weight
     if samples == "runs":
         before, after = _run_means(before, censuses[0]), _run_means(after, censuses[1])
     return differences(before, after, thresholds)
@@ -238,8 +256,9 @@ def _total(
     if not mine or not timed:
         nan, no = np.full(1, np.nan), np.zeros(1, dtype=np.bool_)
         return Differences(nan, nan, nan, nan, no, no)
-    before = np.stack([r.step_ns_before for r in mine]).sum(axis=0)[None, :] / selected_layers
-    after = np.stack([r.step_ns_after for r in mine]).sum(axis=0)[None, :] / selected_layers
+    weight = [c.step_weight * selected_layers for c in censuses]
+    before = np.stack([r.step_ns_before for r in mine]).sum(axis=0)[None, :] / weight[0]
+    after = np.stack([r.step_ns_after for r in mine]).sum(axis=0)[None, :] / weight[1]
     if samples == "runs":
         before, after = _run_means(before, censuses[0]), _run_means(after, censuses[1])
     return differences(before, after, thresholds)
@@ -284,7 +303,7 @@ def _by_layer(census: KindCensus, layers: Sequence[int]) -> tuple[list[int], Flo
     for row, layer in enumerate(layers):
         mine = np.flatnonzero(slots["selected"].to_numpy() & (slots["layer"].to_numpy() == layer))
         launches.append(int(slots["launches"].to_numpy()[mine].sum()))
-        by_step[row] = census.slot_ns[mine].sum(axis=0)
+        by_step[row] = census.slot_ns[mine].sum(axis=0) / census.step_weight
     return launches, by_step
 
 
@@ -318,23 +337,52 @@ def _identity(row: Row) -> tuple[bool, str, str, str]:
     return row.selected, row.where, row.canonical, row.op_kind
 
 
+#: A launch outside the layers that lasts less than this share of the one that is gone does other work.
+_SAME_WORK = 0.5
+
+
 def _mark_moved(rows: Sequence[Row], statuses: list[Status], steps: tuple[int, int]) -> None:
     """A launch removed from the layers is moved if the same kernel now runs outside them, each step, as it did not."""
     room: dict[tuple[str, str], int] = {}
+    lasts: dict[tuple[str, str], float] = {}
     for row, status in zip(rows, statuses, strict=True):
-        if row.outside and status in ("added", "changed"):
-            room[row.canonical, row.op_kind] = row.launches_after // steps[1] - row.launches_before // steps[0]
+        # What no method placed may still belong to a layer, so it is no proof that a launch left one.
+        if row.outside and status in ("added", "changed") and UNATTRIBUTED not in row.where:
+            key = row.canonical, row.op_kind
+            room[key] = row.launches_after // steps[1] - row.launches_before // steps[0]
+            lasts[key] = row.ns_after / row.launches_after if row.launches_after else 0.0
     for index, row in enumerate(rows):
-        if statuses[index] == "removed" and row.selected and room.get((row.canonical, row.op_kind), 0) > 0:
+        key = row.canonical, row.op_kind
+        here = (
+            room.get(key, 0) if lasts.get(key, 0.0) >= _SAME_WORK * row.ns_before / max(row.launches_before, 1) else 0
+        )
+        # As many launches outside as were in the layers is no hoisting: the same work, in other ranges.
+        if statuses[index] == "removed" and row.selected and 0 < here < row.launches_before / steps[0]:
             statuses[index] = "moved"
-            room[row.canonical, row.op_kind] -= 1
+            room[key] -= 1
 
 
 def _untraced(before: Input, after: Input) -> Untraced | None:
     sides = [_untraced_medians(side) for side in (before, after)]
     if not sides[0] or not sides[1]:
         return None
-    return Untraced(statistics.median(sides[0]), statistics.median(sides[1]), tuple(sides[0]), tuple(sides[1]))
+    quartiles = [((side.record or {}).get("untraced") or {}) for side in (before, after)]
+    return Untraced(
+        before_us=statistics.median(sides[0]),
+        after_us=statistics.median(sides[1]),
+        runs_before=tuple(sides[0]),
+        runs_after=tuple(sides[1]),
+        apart=_apart(quartiles[0], quartiles[1]),
+    )
+
+
+def _apart(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether the middle halves of two samples of step times do not touch."""
+    ends = [float(s[q]) for s in (before, after) for q in ("p25", "p75") if isinstance(s.get(q), int | float)]
+    if len(ends) < 4:
+        return False
+    low_before, high_before, low_after, high_after = ends
+    return high_before < low_after or high_after < low_before
 
 
 def _untraced_medians(side: Input) -> list[float]:
@@ -368,6 +416,7 @@ def _net(
         low=float(total.low[0]),
         high=float(total.high[0]),
         significant=bool(total.significant[0]),
+        notable=bool(total.notable[0]),
         ns_per_step=change,
         share_of_step=change / whole if whole else float("nan"),
         share_basis=basis,

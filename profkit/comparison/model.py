@@ -136,7 +136,8 @@ class Net:
     """The whole effect. Times in nanoseconds, NaN where not timed; steps include what lies outside layers.
 
     Args:
-        low, high: interval of `ns_per_layer`; significant: beyond noise, tested alone.
+        low, high: interval of `ns_per_layer`.
+        significant: beyond noise, tested alone; notable: and large enough to count.
     """
 
     launches_per_layer: float
@@ -145,6 +146,7 @@ class Net:
     low: float
     high: float
     significant: bool
+    notable: bool
     ns_per_step: float
     share_of_step: float
     share_basis: str
@@ -169,17 +171,26 @@ class LayerChange:
 
 @dataclass(frozen=True)
 class Untraced:
-    """Step times without a profiler, microseconds: medians over the runs of a side, and each run's median."""
+    """Step times without a profiler, microseconds: medians over the runs of a side, and each run's median.
+
+    Args:
+        apart: the quartiles of the two sides' step times do not overlap.
+    """
 
     before_us: float
     after_us: float
     runs_before: Sequence[float] = ()
     runs_after: Sequence[float] = ()
+    apart: bool = False
 
     @property
     def delta_us(self) -> float:
         """After minus before."""
         return self.after_us - self.before_us
+
+    def notable(self, thresholds: Thresholds) -> bool:
+        """Whether the step times differ beyond their spread and the minimum share."""
+        return self.apart and abs(self.delta_us) > thresholds.min_share * self.before_us
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def _decide(comparison: Comparison, gates: Gates) -> tuple[Verdict, list[Reason]
     layers = comparison.selected_layers[0]
     removed_per_layer = sum(f.row.launches_before for f in gone) / (layers * comparison.steps[0])
     net = comparison.net
-    falls = net is not None and net.launches_per_layer < 0
+    falls = net is not None and net.launches_per_layer < 0 and net.launches_per_step < 0
     checked = _check_gates(comparison, gates, gone, removed_per_layer)
     reasons = [reason for _, reason in checked]
     if comparison.work == "lost":
@@ -65,14 +65,32 @@ def _decide(comparison: Comparison, gates: Gates) -> tuple[Verdict, list[Reason]
         return "inconclusive", [Reason("cannot-tell-work", message), *reasons]
     everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
     different = [f for f in everything if f.status != "unchanged"]
+    slower = _whole_changed(comparison)
+    if not different and slower:
+        return "changed", [*slower, *reasons]
     if not different:
         return "neutral", [Reason("no-difference", _no_difference(comparison)), *reasons]
     return "changed", [*_differences(comparison, different), *reasons]
 
 
+def _whole_changed(comparison: Comparison) -> list[Reason]:
+    """A difference of the whole that no single launch shows."""
+    net, untraced = comparison.net, comparison.untraced
+    found: list[Reason] = []
+    if net is not None and net.notable:
+        message = f"A layer's time changed by {net.ns_per_layer / 1e3:+.2f} µs beyond noise, spread over its launches."
+        found.append(Reason("layer-time-changed", message))
+    if untraced is not None and untraced.notable(comparison.thresholds):
+        message = f"The untraced step changed by {untraced.delta_us:+.1f} µs, beyond the spread of its replays."
+        found.append(Reason("step-time-changed", message))
+    return found
+
+
 def _no_difference(comparison: Comparison) -> str:
     if not comparison.timed:
         return "The same launches."
+    if min(comparison.steps) < 2:
+        return "The same launches; of one step a side, times tell nothing."
     return "The same launches, and no time differs beyond noise."
 
 

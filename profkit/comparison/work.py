@@ -20,6 +20,10 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     if len(seeds) > 1:
         message = f"The outputs were digested on inputs of different seeds ({', '.join(sorted(map(str, seeds)))})."
         return "unknown", Reason("digests-of-other-inputs", message)
+    unsteady = [run.label for run in runs if (run.record or {}).get("untraced_digests_equal") is False]
+    if unsteady:
+        message = f"{unsteady[0]} gave other outputs when it ran without the profiler, so digests tell nothing."
+        return "unknown", Reason("digests-not-reproducible", message)
     for side in (before, after):
         if len({json.dumps(d["outputs"], sort_keys=True) for d in map(_digests, side.runs) if d is not None}) > 1:
             message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."

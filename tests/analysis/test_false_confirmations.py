@@ -100,3 +100,33 @@ def test_a_gate_sees_the_one_layer_that_became_slower(bench: Bench) -> None:
     slow = step_recording(["gemm:2000 pack:1300"] * 3 + ["gemm:3000 pack:4300"], replays=12, seed=1, jitter_ns=4).rows
     comparison = bench.diff(before, slow, gates=Gates(max_regression_percent=5))
     assert (comparison.verdict, codes(comparison)[0]) == ("refuted", "regression")
+
+
+def test_launches_that_only_left_their_ranges_have_not_moved_out(bench: Bench) -> None:
+    # GIVEN as many launches outside the layers as there were inside
+    after = step_recording([DROPPED] * 4, replays=12, seed=1, jitter_ns=4, outside=" ".join(["a:900 b:900"] * 4)).rows
+    comparison = bench.diff(step(FULL), after)
+    assert comparison.verdict != "confirmed"
+    assert names(comparison, "moved") == []
+
+
+def test_a_whole_that_is_slower_is_not_neutral_because_no_part_shows_it(bench: Bench) -> None:
+    many = " ".join(f"k{i}:2000" for i in range(20))
+    slower = many.replace("2000", "2095")
+    comparison = bench.diff(step(many), step(slower, seed=1))
+    assert (comparison.verdict, codes(comparison)[0]) == ("changed", "layer-time-changed")
+
+
+def test_times_of_one_step_are_not_called_alike(bench: Bench) -> None:
+    before = step_recording([FULL] * 4, replays=1).rows
+    after = step_recording([FULL.replace("1300", "99000")] * 4, replays=1).rows
+    comparison = bench.diff(before, after)
+    assert "beyond noise" not in comparison.reasons[0].message
+
+
+def test_a_slower_untraced_step_is_not_neutral(bench: Bench) -> None:
+    def record(median: float) -> dict[str, Any]:
+        return {"untraced": {"median": median, "p25": median - 1, "p75": median + 1}}
+
+    comparison = bench.diff(step(FULL), step(FULL, seed=1), records=(record(700), record(1400)))
+    assert (comparison.verdict, codes(comparison)[0]) == ("changed", "step-time-changed")

@@ -8,6 +8,7 @@ from bench import Bench, codes
 from nsys_builder import Rows
 from recording import step_recording
 
+from profkit.accounting import KindCensus
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
 from profkit.errors import ProfkitError
@@ -45,13 +46,35 @@ def test_launches_stay_per_layer_per_step(bench: Bench) -> None:
     assert (net.launches_per_layer, net.launches_per_step) == (-2, -6)
 
 
-def test_sums_of_merged_runs_are_the_sums_of_the_runs(bench: Bench) -> None:
+def test_merged_runs_count_once_each_whatever_their_number_of_steps(bench: Bench) -> None:
     rows = [run(BEFORE, i, replays=n, outside="embed:70") for i, n in enumerate((2, 5))]
     parts = [bench.count(r).chosen for r in rows]
     merged = side(bench, "a", *rows).chosen
     assert merged.kind.steps == 7
-    assert int(merged.slots["ns"].sum()) == sum(int(p.slots["ns"].sum()) for p in parts) == int(merged.slot_ns.sum())
-    assert int(merged.outside_ns.sum()) == sum(int(p.outside_ns.sum()) for p in parts)
+
+    def per_step(kind: KindCensus) -> float:
+        return float(kind.slots["ns"].sum()) / kind.kind.steps
+
+    mean = sum(map(per_step, parts)) / 2
+    # THEN each by-step time is rounded to a nanosecond, and rows are the sums of what their steps show
+    assert abs(per_step(merged) - mean) <= 0.5 * len(merged.slots)
+    assert merged.slots["ns"].tolist() == merged.slot_ns.sum(axis=1).tolist()
+    assert (merged.slots["launches"] == 7).all()
+
+
+def test_the_table_of_unequal_runs_agrees_with_its_intervals(bench: Bench) -> None:
+    # GIVEN a slow and a fast rank on both sides, the slow one with few steps before and many after
+    slow, fast = BEFORE.replace("3000", "9000"), BEFORE
+    before = side(bench, "before", run(fast, 1, replays=9), run(slow, 2, replays=2))
+    after = side(bench, "after", run(fast, 3, replays=2), run(slow, 4, replays=9))
+    comparison = compare(before, after)
+    assert comparison.verdict == "neutral"
+    net = comparison.net
+    assert net is not None
+    assert abs(net.ns_per_layer) < 20
+    for finding in comparison.findings:
+        per = comparison.selected_layers[0] * comparison.steps[0]
+        assert abs((finding.row.ns_after - finding.row.ns_before) / per - finding.delta) < 2
 
 
 def test_outside_rows_of_one_canonical_name_keep_all_their_time(bench: Bench) -> None:
