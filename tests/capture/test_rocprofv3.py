@@ -252,7 +252,7 @@ def test_a_workload_runs_under_it_and_says_that_there_is_no_gpu(tmp_path: Path, 
 
     assert done.returncode == 2
     assert "finds no CUDA device here" in done.stderr
-    assert names(tmp_path) == [database.name]
+    assert [name for name in names(tmp_path) if name != database.name] == []
 
 
 @pytest.mark.gpu
