@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -258,7 +259,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; the one place where errors are printed. Status 1 means refuted and nothing else."""
     sys.excepthook = _report_defect
     if sys.stdout is None:
-        raise SystemExit(int(Exit.ERROR))  # closed by the caller: there is nowhere to answer, or to complain
+        _complain("profkit: error: standard output is closed, so there is nowhere to answer.")
+        raise SystemExit(int(Exit.ERROR))
     for stream in (sys.stdout, sys.stderr):
         # Names and µs are no ASCII, whatever the locale.
         if isinstance(stream, io.TextIOWrapper):
@@ -271,15 +273,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         command(args=own, obj=trailing, prog_name="profkit")
     except ProfkitError as error:
-        typer.echo(f"profkit: error: {error}", err=True)
+        _complain(f"profkit: error: {error}")
         raise SystemExit(int(error.exit_code)) from None
     except (OutputClosedError, BrokenPipeError):
         _end_output()
         raise SystemExit(128 + signal.SIGPIPE) from None
     except OSError as error:
         _end_output()
-        typer.echo(f"profkit: error: cannot read or write: {error}.", err=True)
+        _complain(f"profkit: error: cannot read or write: {error}.")
         raise SystemExit(int(Exit.ERROR)) from None
+
+
+def _complain(message: str) -> None:
+    """Print to standard error if there is one; its absence must not change the exit status."""
+    with contextlib.suppress(OSError, AttributeError):
+        typer.echo(message, err=True)
 
 
 def _end_output() -> None:

@@ -25,7 +25,8 @@ class ProfkitError(Exception):
     """
 
     def __init__(self, message: str, exit_code: Exit = Exit.ERROR) -> None:
-        super().__init__(message)
+        # Messages quote names from traces, which come from strangers: no control character reaches a terminal.
+        super().__init__("".join(c if c.isprintable() or c == "\n" else "�" for c in message))
         self.exit_code = exit_code
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from profkit import runs
@@ -56,16 +56,7 @@ def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
         ProfkitError: there are not two sides.
     """
     if len(specs) == 1:
-        arms: dict[str, list[runs.RunFile]] = {}
-        for run in runs.find(specs[0]):
-            arms.setdefault(run.label.split("/")[0], []).append(run)
-        if len(arms) != 2 or all(arm.isdigit() for arm in arms):
-            raise ProfkitError(
-                f"{specs[0]} holds {len(arms)} arms ({', '.join(arms)}); one directory can be compared where it holds "
-                "two. Name both sides: profkit diff BEFORE AFTER."
-            )
-        before, after = (Side(arm, found) for arm, found in arms.items())
-        return before, after
+        return _arms(specs[0])
     if len(specs) != 2:
         raise ProfkitError(f"A diff takes two sides, before and after; {len(specs)} were given.")
     found = [runs.find(spec) for spec in specs]
@@ -73,6 +64,27 @@ def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
     if labels[0] == labels[1]:
         labels = list(specs)  # one name for both sides would make the report unreadable
     return Side(labels[0], found[0]), Side(labels[1], found[1])
+
+
+def _arms(spec: str) -> tuple[Side, Side]:
+    """The two arms of a directory, the one that its capture named first before the other."""
+    arms: dict[str, list[runs.RunFile]] = {}
+    for run in runs.find(spec):
+        arms.setdefault(run.label.split("/")[0], []).append(run)
+    if len(arms) != 2 or all(arm.isdigit() for arm in arms):
+        raise ProfkitError(
+            f"{spec} does not hold two arms ({', '.join(arms)}). Name both sides: profkit diff BEFORE AFTER."
+        )
+    # Arms lie there by name; which of them is the baseline is what their capture was asked.
+    order = sorted(arms, key=lambda arm: min(_sequence(run) for run in arms[arm]))
+    return Side(order[0], arms[order[0]]), Side(order[1], arms[order[1]])
+
+
+def _sequence(run: runs.RunFile) -> int:
+    """When a repetition was recorded among its capture's; the baseline comes first."""
+    repetition = (run.record or {}).get("repetition")
+    sequence = repetition.get("sequence") if isinstance(repetition, Mapping) else None
+    return sequence if isinstance(sequence, int) else 0
 
 
 def _recorded_well(side: Side) -> Side:

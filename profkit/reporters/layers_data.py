@@ -47,7 +47,13 @@ def _run(run: RunFile, census: Census, floor_us: float | None) -> dict[str, Any]
         "selected": _selected(census, floor),
         "floor": None if floor is None else {"us": floor.us, "source": floor.source, "factor": FACTOR},
         "beyond_steps": [
-            {**_named(row), "where": row["where"], "launches": int(row["launches"]), "us": _us(row["ns"], 1, census)}
+            {
+                **_named(row),
+                "short": census.display[row["canonical"]],
+                "where": row["where"],
+                "launches": int(row["launches"]),
+                "us": _us(row["ns"], 1, census),
+            }
             for row in census.beyond_steps.to_dict("records")
         ],
         "untraced": record.get("untraced"),
@@ -84,6 +90,7 @@ def _kind(census: Census, kind: KindCensus, floor: Floor | None) -> dict[str, An
         "outside": [
             {
                 **_named(row),
+                "short": census.display[row["canonical"]],
                 "where": row["where"],
                 "launches": _per(row["launches"], steps),
                 "us": _us(row["ns"], steps, census),

@@ -241,7 +241,7 @@ def _outside_table(title: str, rows: Sequence[Mapping[str, Any]], *, timed: bool
     if timed:
         table.add_column("µs", justify="right")
     for row in rows:
-        cells = [row["where"], clean(row["name"], _NAME_WIDTH), f"{row['launches']:g}"]
+        cells = [row["where"], clean(row["short"], _NAME_WIDTH), f"{row['launches']:g}"]
         if timed:
             cells.append(f"{row['us']:.2f}")
         table.add_row(*(Text(clean(c)) for c in cells))
