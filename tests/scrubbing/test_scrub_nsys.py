@@ -28,7 +28,11 @@ def poisoned(path: Path) -> None:
         "CUPTI_ACTIVITY_KIND_RUNTIME": ("returnValue", "callchainId"),
     }
     for table, columns in unread.items():
+        # The shipped runs are scrubbed already: what an export of nsys has and they lack is put back.
+        have = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
         for column in columns:
+            if column not in have:
+                database.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
             database.execute(f"UPDATE {table} SET {column} = '{SECRET}'")
     database.execute(f"CREATE TABLE {SECRET}_table AS SELECT '{SECRET}' AS environment")
     database.execute(f"CREATE TABLE ENUM_{SECRET} (id INTEGER, name TEXT, label TEXT, value TEXT)")
@@ -68,7 +72,6 @@ def test_text_in_a_column_of_numbers_becomes_null(nsys_run: Path, tmp_path: Path
 
 def test_constraints_stay_where_the_values_allow(nsys_run: Path, tmp_path: Path) -> None:
     execute(nsys_run / "trace.sqlite", f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = '{SECRET}' WHERE rowid = 5")
-    execute(nsys_run / "trace.sqlite", "ALTER TABLE NVTX_EVENTS DROP COLUMN jsonTextId")
     with pytest.raises(ProfkitError, match="grid_x"):
         scrub(nsys_run, tmp_path / "clean", force=False)
     execute(nsys_run / "trace.sqlite", "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = 1 WHERE rowid = 5")
