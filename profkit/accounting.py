@@ -21,7 +21,7 @@ from profkit.attribution.ledger import Attribution, attribute
 from profkit.attribution.period import Phase
 from profkit.attribution.sequence import CaptureTrace
 from profkit.errors import CannotTellError, ProfkitError
-from profkit.integrity import Refusal, SilentNodes, refuse, silent_nodes
+from profkit.integrity import Refusal, SilentNodes, overlapping_ops, refuse, silent_nodes
 from profkit.layers import LayerKey, Place, place
 from profkit.selection import Selection as Selection
 from profkit.selection import Wanted, short_kind
@@ -187,7 +187,8 @@ def take_census(
     refusal = refuse(trace, attribution, steps)
     default = _default_kind(kinds, selection)
     silent = silent_nodes(trace, attribution)
-    overlap = _overlap_note(trace, kinds)
+    times = [sum(int(k.layers[column].sum()) for k in kinds) for column in ("kernel_ns", "busy_ns")]
+    overlap = overlapping_ops(trace, *times)
     silent_note = []
     if silent.count:
         where = f", {silent.in_layers} of them in layers"
@@ -214,19 +215,6 @@ def take_census(
     if refusal is None and kinds:
         _require_match(census)
     return census
-
-
-def _overlap_note(trace: Trace, kinds: Sequence[KindCensus]) -> list[Diagnostic]:
-    """Says where ops of one stream overlap, which a stream does not do by itself (PDL, or broken times)."""
-    kernel = sum(int(k.layers["kernel_ns"].sum()) for k in kinds)
-    busy = sum(int(k.layers["busy_ns"].sum()) for k in kinds)
-    if busy >= kernel or not trace.info.timed or len(trace.ops[["device", "stream"]].drop_duplicates()) > 1:
-        return []
-    message = (
-        f"Ops of one stream overlap: their durations add up to {kernel / 1e3:.1f} µs in {busy / 1e3:.1f} µs. "
-        "Programmatic launches do that; otherwise the recording's times are broken."
-    )
-    return [Diagnostic("overlapping-ops", message)]
 
 
 def _default_kind(kinds: Sequence[KindCensus], selection: Selection) -> int:

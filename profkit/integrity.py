@@ -136,6 +136,21 @@ def _nodes_that_ran(ops: pd.DataFrame) -> pd.DataFrame:
     return ran[(ran["node"] != NONE).to_numpy()]
 
 
+def overlapping_ops(trace: Trace, kernel_ns: int, busy_ns: int) -> list[Diagnostic]:
+    """Says where ops of one stream overlap, which a stream does not do by itself (PDL, or broken times).
+
+    Args:
+        kernel_ns, busy_ns: sum and union of the durations in layers.
+    """
+    if busy_ns >= kernel_ns or not trace.info.timed or len(trace.ops[["device", "stream"]].drop_duplicates()) > 1:
+        return []
+    message = (
+        f"Ops of one stream overlap: their durations add up to {kernel_ns / 1e3:.1f} µs in {busy_ns / 1e3:.1f} µs. "
+        "Programmatic launches do that; otherwise the recording's times are broken."
+    )
+    return [Diagnostic("overlapping-ops", message)]
+
+
 def no_layers_advice(diagnostics: Sequence[Diagnostic], ops: int, in_layer_ranges: int) -> str:
     """What to do about a trace in which no op has a layer.
 
