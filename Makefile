@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-slow test-all lint clean
 
 # Analysis alone, as a user without a GPU installs it.
 $(VENV)/.analysis: pyproject.toml
@@ -26,9 +26,16 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# About three minutes on two cores once .venv is there.
 test: lint
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m 'not slow'
 	$(BIN)/python -m pytest -n auto tests/kernels
+
+# The tests that start many processes: repeated, interrupted and compiling captures.
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto -m slow
+
+test-all: test test-slow
 
 clean:
 	rm -rf $(VENV)

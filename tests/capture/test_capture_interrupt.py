@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from capture_cli import HERE, STUB_NSYS, alive, environment, names, start, wait_until
 
+#: Many processes that import torch: `make test-all` runs them, `make test` does not.
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch", reason="workers import torch")
 
 HANGS = f"{HERE / 'faulty_workloads.py'}:HANGS"

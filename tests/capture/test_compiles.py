@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from capture_cli import environment
 
+#: Many processes that import torch: `make test-all` runs them, `make test` does not.
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch", reason="torch.compile is watched")
 pytest.importorskip("triton", reason="Triton's compiler is watched")
 

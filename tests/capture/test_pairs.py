@@ -12,6 +12,9 @@ from capture_cli import HERE, TOY, names, profkit
 
 from profkit import run_dir
 
+#: Many processes that import torch: `make test-all` runs them, `make test` does not.
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch", reason="workers import torch")
 
 AGAINST = ("capture", TOY, "--variant", "unfused", "--against", "fused", "--pairs", "2", "--profiler", "dispatch")

@@ -14,6 +14,9 @@ from capture_cli import HERE, TOY, command, environment, names, profkit, start, 
 
 from profkit import run_dir
 
+#: Many processes that import torch: `make test-all` runs them, `make test` does not.
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch", reason="workers import torch")
 
 ONE_ARM = ("capture", TOY, "--variant", "fused", "--pairs", "2", "--profiler", "dispatch", "-o", "session")

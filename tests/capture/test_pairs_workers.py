@@ -15,6 +15,9 @@ from profkit.capture.plan import Plan
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 
+#: Many processes that import torch: `make test-all` runs them, `make test` does not.
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch", reason="workers import torch")
 
 
