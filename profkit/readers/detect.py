@@ -40,7 +40,10 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     Raises:
         ProfkitError: no such file, an unknown format, a format that cannot carry layers, or a damaged file.
     """
-    trace = without_duplicates(_read(path, detail=detail))
+    try:
+        trace = without_duplicates(_read(path, detail=detail))
+    except RecursionError:
+        raise ProfkitError(f"{path} is nested too deeply to be a trace. Export it again.") from None
     note = missing_peers(trace)
     if note is None:
         return trace

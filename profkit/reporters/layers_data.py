@@ -9,6 +9,7 @@ import numpy as np
 
 from profkit.accounting import Census, KindCensus
 from profkit.floor import FACTOR, Floor, floor_of
+from profkit.merging import same_layers, unlike
 from profkit.runs import RunFile
 
 SCHEMA = "profkit.layers/1"
@@ -21,7 +22,19 @@ def report(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None = None
         floor_us: the dispatch floor, where the user gives it.
     """
     entries = [_run(run, census, floor_us) for run, census in runs]
-    return {"schema": SCHEMA, "runs": entries, "average": _average(entries)}
+    average = _average(entries)
+    average["unlike"] = _unlike(runs) if average["runs"] > 1 else []
+    return {"schema": SCHEMA, "runs": entries, "average": average}
+
+
+def _unlike(runs: Sequence[tuple[RunFile, Census]]) -> list[dict[str, str]]:
+    """Runs that differ from the others of the average."""
+    counted = [(run, c.chosen) for run, c in runs if c.refusal is None and c.kinds and c.chosen.selected_layers]
+    kinds = [kind for _, kind in counted]
+    if not same_layers(kinds):
+        shown = ", ".join(f"{run.label} {kind.selected_layers}" for run, kind in counted)
+        return [{"run": "", "message": f"the runs have different layers: {shown}"}]
+    return [{"run": counted[index][0].label, "message": text} for index, text in unlike(kinds)]
 
 
 def _run(run: RunFile, census: Census, floor_us: float | None) -> dict[str, Any]:

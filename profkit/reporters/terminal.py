@@ -152,6 +152,8 @@ def print_layers(data: Mapping[str, Any], out: Console) -> None:
         out.print(
             Text(f"Average of {average['runs']} runs: {average['launches']:g} launches and {us} a layer per step.")
         )
+    for other in average["unlike"]:
+        out.print(Text(clean(f"Unlike the others: {other['run']}: {other['message']}."), style="yellow"))
 
 
 def _print_run(entry: Mapping[str, Any], out: Console) -> None:

@@ -93,3 +93,17 @@ def test_rows_of_the_report_add_up(variant: str) -> None:
 def test_no_op_is_unattributed(variant: str) -> None:
     ledger = layers(variant)["ledger"]
     assert ledger["unattributed"] == ledger["set_aside"] == 0
+
+
+@pytest.mark.parametrize("variant", ["eager", "fused"])
+def test_both_profilers_show_the_same_launches_in_every_layer(variant: str) -> None:
+    def launches(run: Path) -> list[tuple[object, ...]]:
+        chosen = profkit.census(run).chosen
+        columns = ["layer", "inside", "canonical", "op_kind"]
+        rows = chosen.slots[columns].itertuples(index=False, name=None)
+        return sorted(zip(rows, (chosen.slots["launches"] / chosen.kind.steps).tolist(), strict=True))
+
+    traces = Path(__file__).parents[2] / "traces"
+    nsys, torch = launches(traces / "dcp-combine" / variant), launches(traces / "dcp-combine-torch" / variant)
+    assert len(nsys) == {"eager": 12, "fused": 4}[variant] * 24
+    assert nsys == torch
