@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from bench import profkit
 
+from profkit import census
+
 RUNS = Path(__file__).parents[2] / "traces" / "dcp-combine"
 LAYERS = 24
 
@@ -98,7 +100,7 @@ def test_no_op_is_unattributed(variant: str) -> None:
 @pytest.mark.parametrize("variant", ["eager", "fused"])
 def test_both_profilers_show_the_same_launches_in_every_layer(variant: str) -> None:
     def launches(run: Path) -> list[tuple[object, ...]]:
-        chosen = profkit.census(run).chosen
+        chosen = census(run).chosen
         columns = ["layer", "inside", "canonical", "op_kind"]
         rows = chosen.slots[columns].itertuples(index=False, name=None)
         return sorted(zip(rows, (chosen.slots["launches"] / chosen.kind.steps).tolist(), strict=True))
