@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import torch
 
+    from profkit.tunable import Tunable
+
 #: ``scope("pack")`` opens a named range for the code in its ``with`` block; ranges nest.
 Scope = Callable[[str], AbstractContextManager[None]]
 
@@ -126,6 +128,7 @@ class Workload:
         variants: name to one-line description; the first is the baseline.
         shapes: name to `Shape`.
         build: makes a `Step` on the context's device. May import torch and triton; this module's importers may not.
+        tunable: the launch configuration that `profkit sweep` can vary; None where there is none.
     """
 
     name: str
@@ -133,3 +136,4 @@ class Workload:
     variants: Mapping[str, str]
     shapes: Mapping[str, Shape]
     build: Callable[[BuildContext], Step]
+    tunable: Tunable | None = None

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from profkit.errors import ProfkitError
+from profkit.kernels.gpu_packages import gpu_packages
 from profkit.workload import BuildContext, Shape, Step, Workload
 
 
 def _build(context: BuildContext) -> Step:
-    try:
+    with gpu_packages("dcp-combine"):
         from profkit.kernels.dcp.step import build_step
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "triton"):
-            raise
-        raise ProfkitError(
-            f"The workload dcp-combine needs {error.name}, which is not installed here. "
-            "Install it with: pip install 'profkit[gpu]'"
-        ) from error
     return build_step(context)
 
 
