@@ -19,11 +19,11 @@ from pathlib import Path
 import torch
 import triton
 
+from profkit.kernels.dcp.combine import local_copy
 from profkit.kernels.dcp.layout import buffer_shape
 from profkit.kernels.dcp.mask import mask_dcp_empty_shards_, row_mask
 from profkit.kernels.dcp.metadata import BatchMetadata, timing_metadata
 from profkit.kernels.dcp.pack import pack
-from profkit.kernels.dcp.step import local_copy
 from profkit.kernels.dcp.unpack import unpack_combine
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}

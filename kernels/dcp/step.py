@@ -8,22 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from profkit.errors import ProfkitError
+from profkit.kernels.dcp.combine import Collective, Combine, CombineBuffers, Metadata, local_copy
 from profkit.kernels.dcp.layout import buffer_shape, heads_per_rank
-from profkit.kernels.dcp.mask import mask_dcp_empty_shards_, row_mask
 from profkit.kernels.dcp.metadata import BatchMetadata, digest_metadata, timing_metadata
-from profkit.kernels.dcp.pack import pack
-from profkit.kernels.dcp.unpack import unpack_combine
 from profkit.workload import BuildContext, InputSet, Layer, Scope, Step
 
-#: Moves ``send`` to ``recv``, both ``[N, R, h, D + P]``, on the current stream: ``recv[n]`` is what rank n sent here.
-Collective = Callable[[torch.Tensor, torch.Tensor], None]
-
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-
-def local_copy(send: torch.Tensor, recv: torch.Tensor) -> None:
-    """The stand-in for the all-to-all on one GPU: the whole buffer, device-locally, as one memcpy."""
-    recv.copy_(send)
 
 
 @dataclass(frozen=True)
@@ -42,18 +32,6 @@ class _Sizes:
 
 
 @dataclass(frozen=True)
-class _Metadata:
-    """What all layers share: ``seq_lens [S]`` and ``query_start_loc [S + 1]``, int32 on the device."""
-
-    seq_lens: torch.Tensor
-    query_start_loc: torch.Tensor
-
-    def write(self, batch: BatchMetadata) -> None:
-        self.seq_lens.copy_(batch.seq_lens)
-        self.query_start_loc.copy_(batch.query_start_loc)
-
-
-@dataclass(frozen=True)
 class _LayerBuffers:
     """One layer's tensors; nothing is shared between layers, so caches are as cold as in a model.
 
@@ -61,40 +39,12 @@ class _LayerBuffers:
         hidden: ``[R, gemm_in]``.
         weight: ``[gemm_in, gemm_out]``.
         projected: ``[R, gemm_out]``, the GEMM's output.
-        out: ``[R, H, D]``, the partial attention output of this rank.
-        lse: ``[R, H]`` fp32, its LSE; the eager mask overwrites it.
-        send, recv: ``[N, R, h, D + P]``.
-        result: ``[R, h, D]``.
     """
 
     hidden: torch.Tensor
     weight: torch.Tensor
     projected: torch.Tensor
-    out: torch.Tensor
-    lse: torch.Tensor
-    send: torch.Tensor
-    recv: torch.Tensor
-    result: torch.Tensor
-
-
-class _RowMask:
-    """The hoisted variants' row mask: computed once a step, read by every layer."""
-
-    def __init__(self, rows: int, metadata: _Metadata) -> None:
-        self._rows = rows
-        self._metadata = metadata
-        self._mask: torch.Tensor | None = None
-
-    def compute(self, scope: Scope) -> None:
-        with scope("row_mask"):
-            # Kept, so that a captured graph's memory for it stays in use. The ops are the eager mask's own.
-            self._mask = row_mask(self._rows, self._metadata.seq_lens, self._metadata.query_start_loc)
-
-    @property
-    def mask(self) -> torch.Tensor:
-        if self._mask is None:
-            raise RuntimeError("the row mask is read before Step.once computed it")
-        return self._mask
+    combine: CombineBuffers
 
 
 def build_step(context: BuildContext, collective: Collective = local_copy) -> Step:
@@ -118,12 +68,8 @@ def build_step(context: BuildContext, collective: Collective = local_copy) -> St
         "timing": timing_metadata(*batch_sizes, generator).to(context.device),
         "digest": digest_metadata(*batch_sizes, generator).to(context.device),
     }
-    metadata = _Metadata(
-        torch.zeros(slots, dtype=torch.int32, device=context.device),
-        torch.zeros(slots + 1, dtype=torch.int32, device=context.device),
-    )
-    hoisted = _RowMask(sizes.rows, metadata)
-    combine = _combine(context.variant, metadata, hoisted)
+    metadata = Metadata.zeros(slots, context.device)
+    combine = Combine("dcp-combine", context.variant, sizes.rows, metadata, collective)
     pristine_lse = torch.randn(sizes.layers, sizes.rows, sizes.heads, generator=generator).to(context.device)
     lse = pristine_lse.clone()
     buffers = _layer_buffers(sizes, lse, context.device, generator)
@@ -136,16 +82,16 @@ def build_step(context: BuildContext, collective: Collective = local_copy) -> St
         named: dict[str, torch.Tensor] = {}
         for layer in layers:
             named[f"{layer.scope}/gemm"] = buffers[layer.number].projected
-            named[f"{layer.scope}/out"] = buffers[layer.number].result
+            named[f"{layer.scope}/out"] = buffers[layer.number].combine.result
         return named
 
     refresh("timing")
-    layers = [Layer(number, "mla", _layer(layer, combine, collective)) for number, layer in enumerate(buffers)]
+    layers = [Layer(number, "mla", _layer(layer, combine)) for number, layer in enumerate(buffers)]
     return Step(
         layers=layers,
         refresh=refresh,
         outputs=outputs,
-        once=hoisted.compute if context.variant.startswith("hoisted") else None,
+        once=combine.once,
         notes={
             "real_rows": sizes.requests,
             "padding_rows": sizes.rows - sizes.requests,
@@ -156,62 +102,13 @@ def build_step(context: BuildContext, collective: Collective = local_copy) -> St
     )
 
 
-def _layer(buffers: _LayerBuffers, mask_and_pack: _MaskAndPack, collective: Collective) -> Callable[[Scope], None]:
+def _layer(buffers: _LayerBuffers, combine: Combine) -> Callable[[Scope], None]:
     def run(scope: Scope) -> None:
         with scope("gemm"):
             torch.mm(buffers.hidden, buffers.weight, out=buffers.projected)
-        with scope("combine"):
-            mask_and_pack(scope, buffers)
-            with scope("exchange"):
-                collective(buffers.send, buffers.recv)
-            with scope("unpack"):
-                unpack_combine(buffers.recv, buffers.result)
+        combine.run(scope, buffers.combine)
 
     return run
-
-
-_MaskAndPack = Callable[[Scope, _LayerBuffers], None]
-
-
-def _combine(variant: str, metadata: _Metadata, hoisted: _RowMask) -> _MaskAndPack:
-    """How `variant` brings a layer's output and LSE into the send buffer.
-
-    Raises:
-        ProfkitError: an unknown variant.
-    """
-
-    def eager(scope: Scope, layer: _LayerBuffers) -> None:
-        with scope("mask"):
-            mask_dcp_empty_shards_(layer.lse, metadata.seq_lens, metadata.query_start_loc)
-        pack_only(scope, layer)
-
-    def fused(scope: Scope, layer: _LayerBuffers) -> None:
-        with scope("pack"):
-            pack(layer.out, layer.lse, layer.send, metadata.seq_lens, metadata.query_start_loc)
-
-    def hoisted_fill(scope: Scope, layer: _LayerBuffers) -> None:
-        with scope("mask"):
-            layer.lse.masked_fill_(hoisted.mask.unsqueeze(1), float("-inf"))
-        pack_only(scope, layer)
-
-    def hoisted_pack(scope: Scope, layer: _LayerBuffers) -> None:
-        with scope("pack"):
-            pack(layer.out, layer.lse, layer.send, row_mask=hoisted.mask)
-
-    def pack_only(scope: Scope, layer: _LayerBuffers) -> None:
-        with scope("pack"):
-            pack(layer.out, layer.lse, layer.send)
-
-    variants = {
-        "eager": eager,
-        "fused": fused,
-        "hoisted": hoisted_fill,
-        "hoisted-pack": hoisted_pack,
-        "dropped": pack_only,
-    }
-    if variant not in variants:
-        raise ProfkitError(f"dcp-combine has no variant {variant!r}. It has: {', '.join(variants)}.")
-    return variants[variant]
 
 
 def _layer_buffers(sizes: _Sizes, lse: torch.Tensor, device: str, generator: torch.Generator) -> list[_LayerBuffers]:
@@ -233,11 +130,13 @@ def _layer_buffers(sizes: _Sizes, lse: torch.Tensor, device: str, generator: tor
             hidden=hidden,
             weight=weight.roll(number, 0),
             projected=zeros(sizes.rows, sizes.gemm_out),
-            out=payload.roll(number, 1),
-            lse=lse[number],
-            send=zeros(*shape),
-            recv=zeros(*shape),
-            result=zeros(sizes.rows, heads, sizes.head_dim),
+            combine=CombineBuffers(
+                out=payload.roll(number, 1),
+                lse=lse[number],
+                send=zeros(*shape),
+                recv=zeros(*shape),
+                result=zeros(sizes.rows, heads, sizes.head_dim),
+            ),
         )
         for number in range(sizes.layers)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profkit.kernels.dcp.variants import COMBINE_VARIANTS
 from profkit.kernels.gpu_packages import gpu_packages
 from profkit.workload import BuildContext, Shape, Step, Workload
 
@@ -15,13 +16,7 @@ def _build(context: BuildContext) -> Step:
 DCP_COMBINE = Workload(
     name="dcp-combine",
     summary="combining decode-context-parallel attention in MLA layers: GEMM, mask, pack, exchange, unpack",
-    variants={
-        "eager": "the mask as eight eager kernels in every layer",
-        "fused": "the mask inside the pack kernel",
-        "hoisted": "the row mask once a step, one masked_fill per layer",
-        "hoisted-pack": "the row mask once a step, read inside the pack kernel",
-        "dropped": "no mask at all: the negative control, whose results are wrong",
-    },
+    variants=COMBINE_VARIANTS,
     shapes={
         "rows": Shape(56, "rows of the batch, padding included"),
         "requests": Shape(0, "requests, one row each; 0 means 13 of every 14 rows: 52 of 56, the rest padding"),
