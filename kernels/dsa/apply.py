@@ -11,8 +11,9 @@ from profkit.kernels.dsa.flags import TUNED_FLAGS, FlagLaunch, empty_flags, flag
 from profkit.kernels.dsa.fused import TUNED_FUSED, FusedLaunch, flag_and_mask
 from profkit.kernels.dsa.mask import PR_MASK, TUNED_MASK, MaskLaunch, mask_columns
 
-#: ``"full-width"`` clears all flags and writes every column; ``"live"`` clears all flags and writes the live columns, as
-#: vLLM #57459 does; ``"bounded"`` clears the flags of live blocks only; ``"one-kernel"`` does that and the mask at once.
+#: ``"full-width"`` clears all flags and writes every column; ``"live"`` clears all flags and writes live columns, as
+#: vLLM #57459 does; ``"bounded"`` clears the flags of live blocks only; ``"one-kernel"`` does that and the mask at
+#: once.
 MaskForm = Literal["full-width", "live", "bounded", "one-kernel"]
 
 
@@ -30,10 +31,10 @@ def apply_candidate_mask(
 ) -> None:
     """Set every column of a row that lies in none of its candidate blocks to -inf, in place.
 
-    Column c is kept where ``start <= c < min(end, W)`` and its block is a candidate; the last column is also kept where a
-    candidate begins at or past the width. All forms agree on columns before ``min(end, W)``, of which those before
-    the start become -inf. Behind it the full-width form writes -inf and the others write nothing: whoever reads the
-    logits must stop at the same ends.
+    Column c is kept where ``start <= c < min(end, W)`` and its block is a candidate; the last column is also kept
+    where a candidate begins at or past the width. All forms agree on columns before ``min(end, W)``, of which those
+    before the start become -inf. Behind it the full-width form writes -inf and the others write nothing: whoever reads
+    the logits must stop at the same ends.
 
     Args:
         logits: ``[R, W]`` fp32, any strides.

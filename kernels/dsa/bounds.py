@@ -78,10 +78,7 @@ def live_range(
     entry = tl.program_id(0) // row_repeat
     end = tl.load(ends_ptr + entry).to(tl.int64)
     limit = tl.maximum(tl.minimum(end, width), 0).to(tl.int32)
-    if HAS_STARTS:
-        start = tl.minimum(tl.load(starts_ptr + entry).to(tl.int64), width).to(tl.int32)
-    else:
-        start = 0
+    start = tl.minimum(tl.load(starts_ptr + entry).to(tl.int64), width).to(tl.int32) if HAS_STARTS else 0
     return start, limit
 
 

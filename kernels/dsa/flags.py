@@ -136,12 +136,12 @@ def flags_full_width_kernel(
     tl.debug_barrier()
     past_width = tl.cdiv(width - start, BS)
     candidates_ptr += row * candidates_stride_row
-    set_flags(
-        flags_ptr, candidates_ptr, candidates_stride_slot, slots, 0, past_width, past_width, edge, True, STEP
-    )
+    set_flags(flags_ptr, candidates_ptr, candidates_stride_slot, slots, 0, past_width, past_width, edge, True, STEP)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# Not told that slots are adjacent, each thread loads one candidate at a time. A wider load would be no faster, and its
+# candidates would have to be exchanged between threads before their flags are stored.
+@triton.jit(do_not_specialize=["candidates_stride_slot"])  # type: ignore[untyped-decorator]
 def flags_live_kernel(
     flags_ptr: tl.tensor,
     candidates_ptr: tl.tensor,

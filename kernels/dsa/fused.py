@@ -40,7 +40,9 @@ class FusedLaunch:
 TUNED_FUSED = FusedLaunch(ProgramPolicy(floor=1, total=1024), least_run=256, tile=4096, warps=8, candidate_step=2048)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# Not told that slots are adjacent, each thread loads one candidate at a time. A wider load would be no faster, and its
+# candidates would have to be exchanged between threads before their flags are stored.
+@triton.jit(do_not_specialize=["candidates_stride_slot"])  # type: ignore[untyped-decorator]
 def flag_and_mask_kernel(
     logits_ptr: tl.tensor,
     flags_ptr: tl.tensor,
@@ -105,10 +107,7 @@ def flag_and_mask_kernel(
         )
         tl.debug_barrier()
         stop_vector = tl.cdiv(tl.minimum(start + stop * BS, limit), VECTOR)
-        if HAS_STARTS:
-            first_vector = start + first * BS
-        else:
-            first_vector = first * (BS // VECTOR)
+        first_vector = start + first * BS if HAS_STARTS else first * (BS // VECTOR)
         for vector in range(first_vector, stop_vector, TILE // VECTOR):
             mask_tile(
                 row_ptr,

@@ -44,6 +44,29 @@ def can_vectorise(logits: torch.Tensor, starts: torch.Tensor | None, block_size:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def mask_vector(
+    row_ptr: tl.tensor,
+    stride_col: tl.tensor,
+    flags_ptr: tl.tensor,
+    edge: tl.tensor,
+    first_column: tl.tensor,
+    start: tl.tensor,
+    limit: tl.tensor,
+    last_column: tl.tensor,
+    write_limit: tl.tensor,
+    BS: tl.constexpr,
+    VECTOR: tl.constexpr,
+) -> None:
+    """Mask VECTOR columns from `first_column`, asking each whether it is live and whether it is the last of the row."""
+    column = first_column + tl.arange(0, VECTOR)
+    inside = (column >= start) & (column < limit)
+    flag = tl.load(flags_ptr + (column - start) // BS, mask=inside, other=0)
+    edge_flag = tl.load(flags_ptr + edge + column * 0, mask=inside & (column == last_column), other=0)
+    drop = (flag == 0) & (edge_flag == 0) & (column < write_limit)
+    tl.store(row_ptr + column * stride_col, float("-inf"), mask=drop)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def mask_tile(
     row_ptr: tl.tensor,
     stride_col: tl.tensor,
@@ -72,15 +95,13 @@ def mask_tile(
     target = row_ptr + column[:, None] * stride_col + tl.arange(0, VECTOR)[None, :] * stride_col
     drop = (flag == 0) & (vector < stop) & (vector != bulk)
     tl.store(target, float("-inf"), mask=drop[:, None])
-
     if (bulk >= first) & (bulk < tl.minimum(first + TILE // VECTOR, stop)):
-        column = bulk * VECTOR + tl.arange(0, VECTOR)
-        inside = (column >= start) & (column < limit)
-        flag = tl.load(flags_ptr + (column - start) // BS, mask=inside, other=0)
-        at_edge = inside & (column == last_column)
-        edge_flag = tl.load(flags_ptr + edge + column * 0, mask=at_edge, other=0)
-        drop = (flag == 0) & (edge_flag == 0) & (column < write_limit)
-        tl.store(row_ptr + column * stride_col, float("-inf"), mask=drop)
+        mask_vector(
+            *(row_ptr, stride_col, flags_ptr, edge),
+            *(bulk * VECTOR, start, limit, last_column, write_limit),
+            BS,
+            VECTOR,
+        )
 
 
 @triton.jit  # type: ignore[untyped-decorator]

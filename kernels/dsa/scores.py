@@ -90,9 +90,7 @@ def scores_full_width_kernel(
     row_ptr = logits_ptr + row * stride_row
     row_scores_ptr = scores_ptr + row * num_blocks
     first = tl.program_id(1) * TILE
-    score_tile(
-        row_ptr, stride_col, row_scores_ptr, first, num_blocks, pinned, start, limit, BS, BS_POW2, TILE, False
-    )
+    score_tile(row_ptr, stride_col, row_scores_ptr, first, num_blocks, pinned, start, limit, BS, BS_POW2, TILE, False)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -164,6 +162,4 @@ def block_scores(
         scores_full_width_kernel[grid](*arguments, **constants, TILE=PR_SCORES.tile, num_warps=PR_SCORES.warps)
         return
     grid = (rows, launch.programs.row_programs(rows, -(-blocks // launch.tile)), 1)
-    scores_live_kernel[grid](
-        *arguments, **constants, TILE=launch.tile, WIDE=launch.wide, num_warps=launch.warps
-    )
+    scores_live_kernel[grid](*arguments, **constants, TILE=launch.tile, WIDE=launch.wide, num_warps=launch.warps)
