@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from profkit.kernels.dsa.bounds import num_blocks
 from profkit.kernels.dsa.checksum import row_checksums
 from profkit.kernels.dsa.flags import empty_flags, flag_candidates
 from profkit.kernels.dsa.inputs import LogitSource
@@ -71,7 +72,7 @@ def build_problem(context: BuildContext) -> Problem:
         poison=lambda: _restore(logits, pristine),
         rejects=rejects,
         known={"pr": _configuration(PR_MASK), "default": _configuration(TUNED_MASK)},
-        least_bytes=rows * (4 * (sizes.context - kept_columns) + sizes.context // block_size),
+        least_bytes=rows * (4 * (sizes.context - kept_columns) + num_blocks(sizes.context, block_size)),
     )
 
 
