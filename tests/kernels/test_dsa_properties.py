@@ -6,7 +6,7 @@ import math
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="the kernels need torch")
@@ -87,23 +87,37 @@ def test_masks(
     assert torch.equal(bits(masked), bits(expected))
 
 
+def drawn_scores(kind: str, blocks: int, generator: torch.Generator) -> torch.Tensor:
+    """``[1, blocks]`` fp32: few values; any bits, NaN of both signs among them; or numbers that differ in low bits."""
+    if kind == "few":
+        return torch.tensor(VALUES)[torch.randint(0, len(VALUES), (1, blocks), generator=generator)]
+    low, high = (-(2**31), 2**31) if kind == "any" else (0x3F800000, 0x3F800000 + 64)
+    return torch.randint(low, high, (1, blocks), generator=generator).int().view(torch.float32)
+
+
 @given(
     seed=st.integers(0, 2**16),
     blocks=st.integers(1, 200),
     slots=st.integers(1, 40),
     digit_bits=st.integers(1, 8),
-    distinct=st.booleans(),
+    kind=st.sampled_from(["few", "any", "close"]),
 )
 @EXAMPLES
+@example(seed=0, blocks=100, slots=7, digit_bits=5, kind="close")
+@example(seed=0, blocks=200, slots=30, digit_bits=4, kind="few")
 def test_radix_selection_with_any_digit(
-    seed: int, blocks: int, slots: int, digit_bits: int, distinct: bool, device: str
+    seed: int, blocks: int, slots: int, digit_bits: int, kind: str, device: str
 ) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    scores = torch.tensor(VALUES)[torch.randint(0, len(VALUES), (1, blocks), generator=generator)]
-    if distinct:
-        scores = torch.randint(-(2**31), 2**31, (1, blocks), generator=generator).int().view(torch.float32)
+    scores = drawn_scores(kind, blocks, torch.Generator().manual_seed(seed))
     out = torch.full((1, slots), -7, dtype=torch.int32, device=device)
     ends = torch.tensor([blocks], device=device)
     launch = TopkLaunch(tile=64, warps=1, digit_bits=digit_bits)
     topk_live(scores.to(device), None, ends, out, blocks, 1, launch=launch)
     assert_candidates(out, scores.double())
+
+
+def test_a_nan_of_either_sign_ranks_above_infinity(device: str) -> None:
+    scores = torch.tensor([[1, 0x7F800000, -1, 2, 0x7FC00000]], dtype=torch.int32).view(torch.float32)
+    out = torch.empty(1, 2, dtype=torch.int32, device=device)
+    topk_live(scores.to(device), None, torch.tensor([5], device=device), out, 5, 1)
+    assert out.tolist() == [[2, 4]]
