@@ -22,7 +22,7 @@ PARAMETERS = {
 #: 16 its 1 and 4 requests of 4 rows.
 PAIRS = (4, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
 #: Pairs past the last bound, in decode and prefill.
-MANY_PAIRS = 4096
+MANY_PAIRS = 3072
 
 #: Query heads a KV head, and the page size that goes with them: 3 and 6 are 8 and 4 ranks, 12 is 1 or 2.
 GROUP_PAGES = {3: 784, 6: 784, 12: 1568}

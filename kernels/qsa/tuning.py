@@ -10,7 +10,7 @@ from profkit.kernels.qsa.cost import attention_bytes
 from profkit.kernels.qsa.inputs import timing_batch
 from profkit.kernels.qsa.operands import Operands, Workspace
 from profkit.kernels.qsa.reference import gated_attention
-from profkit.kernels.qsa.regions import BLOCK_N, SPLITS, WARPS
+from profkit.kernels.qsa.regions import SPLITS, WARPS
 from profkit.kernels.qsa.sizes import draw_operands, sizes_of
 from profkit.kernels.qsa.step import TOLERANCE, half_of_cache, merge_of
 from profkit.kernels.qsa.tables import TABLES, Entry, entry, launch
@@ -18,6 +18,9 @@ from profkit.kernels.qsa.variants import DROPPED
 from profkit.tunable import Configuration, Problem
 from profkit.workload import BuildContext
 
+#: Splits are there to fill a device. More programs than this are over thirty waves on any of today's, and their partial
+#: outputs gigabytes; the known tables ask for 8,192 at most.
+MOST_PROGRAMS = 32768
 #: Elements of a key tile that one thread may hold. Beyond it (128 tokens of 256 columns on one warp) the compiler
 #: spills kilobytes a thread, and takes seconds to do so.
 TILE_ELEMENTS = 512
@@ -38,7 +41,8 @@ def build_problem(context: BuildContext) -> Problem:
     operands = draw_operands(sizes, timing_batch(sizes.batch, generator), generator)
     seen = half_of_cache(operands) if context.variant == DROPPED else operands
     out = torch.zeros_like(operands.query)
-    workspace = Workspace(min(max(SPLITS), _tiles(min(BLOCK_N), sizes.width)), operands.query)
+    pairs = sizes.batch.rows * sizes.kv_heads
+    workspace = Workspace(max(1, min(max(SPLITS), MOST_PROGRAMS // pairs)), operands.query)
 
     def run(configuration: Configuration) -> None:
         attend(seen, launch(_entry(configuration), sizes.width), out, workspace, merge)
@@ -92,7 +96,8 @@ def _rejects(operands: Operands, out: torch.Tensor, workspace: Workspace, config
         return f"a thread would hold {elements} elements of a tile, more than {TILE_ELEMENTS}, and spill them."
     launched = launch(chosen, operands.width)
     if launched.splits > workspace.splits:
-        return f"{launched.splits} splits are more than the {workspace.splits} that there is room for."
+        pairs = operands.query.shape[0] * operands.keys.shape[2]
+        return f"{launched.splits} splits of {pairs} pairs of row and KV head are more than {MOST_PROGRAMS} programs."
     if operands.query.device.type != "cuda":
         return None
     needed = shared_memory_bytes(operands, launched, out, workspace.partials(launched.splits))

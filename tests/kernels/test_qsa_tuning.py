@@ -94,6 +94,14 @@ def test_one_split_a_tile_is_not_refused(block_n: int, splits: int) -> None:
     assert problem.rejects({"block_n": block_n, "splits": splits, "warps": 2}) is None
 
 
+def test_more_programs_than_any_device_needs_are_refused() -> None:
+    problem = build(rows=2048, rows_per_request=1024, width=131, page=16, context=1100, kv_heads=1)
+    assert problem.rejects({"block_n": 32, "splits": 4, "warps": 1}) is None
+    problem = build(rows=9000, rows_per_request=9000, width=131, page=16, context=9000, kv_heads=1)
+    reason = problem.rejects({"block_n": 32, "splits": 4, "warps": 1})
+    assert reason == "4 splits of 9000 pairs of row and KV head are more than 32768 programs."
+
+
 def test_swept_problems_cover_every_region_group_head_count_and_dtype() -> None:
     covered = set()
     for name, shapes in SWEPT.items():
