@@ -74,8 +74,8 @@ def split_kernel(
     selection_ptr = indices_ptr + row * indices_stride
     count = tl.load(selection_ptr + WIDTH)
     tiles = tl.cdiv(tl.minimum(count, WIDTH), BLOCK_N)
-    # A row of no known request attends to nothing.
-    tiles = tl.where((request >= 0) & (request < num_requests), tiles, 0)
+    # A row of no known request attends to nothing, and neither does any in a cache without blocks.
+    tiles = tl.where((request >= 0) & (request < num_requests) & (num_blocks > 0), tiles, 0)
     pages_ptr = table_ptr + request.to(tl.int64) * table_stride
 
     query_head = row * heads + kv_head * GROUP + head
@@ -93,11 +93,14 @@ def split_kernel(
         # Within a tile -1 alone decides, whatever the count.
         block = tl.load(pages_ptr + page, mask=(token >= 0) & (page < table_width), other=-1)
         valid = (block >= 0) & (block < num_blocks)
-        place = token - page * PAGE
+        # Where there is no token the cache's first key is read and its score discarded, whatever it is: a mask on this
+        # load would take a register for every element that a thread loads, and spill those of the output. The values
+        # need theirs, since even a weight of 0 does not cancel a NaN.
+        place = tl.where(valid, token - page * PAGE, 0)
         # A cache may hold more than 2^31 elements.
-        block = block.to(tl.int64)
+        block = tl.where(valid, block, 0).to(tl.int64)
         key_offset = block * keys_stride_block + place * keys_stride_token + kv_head * keys_stride_head
-        key = tl.load(keys_ptr + key_offset[:, None] + dim[None, :], mask=valid[:, None], other=0.0)
+        key = tl.load(keys_ptr + key_offset[:, None] + dim[None, :])
         scores = tl.dot(query, tl.trans(key.to(query.dtype))) * score_scale
         scores = tl.where(valid[None, :], scores, float("-inf"))
         risen = tl.maximum(highest, tl.max(scores, axis=1))

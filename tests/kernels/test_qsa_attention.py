@@ -98,6 +98,30 @@ def test_minus_one_inside_a_tile_and_a_missing_page_leave_out_their_tokens_alone
     close(run(operands, Entry(16, 2, 1)), expected)
 
 
+@pytest.mark.parametrize("splits", [1, 3])
+def test_garbage_in_the_cache_where_no_token_lies_does_not_matter(splits: int, device: str) -> None:
+    operands = small_operands(device)
+    # Where there is no token the kernel reads the cache's first key, so that is to be garbage too.
+    operands.block_table[operands.block_table == 0] = -1
+    used = {place for row in range(5) for place in qsa_oracle.reachable(operands, row)}
+    expected = run(operands, Entry(16, splits, 1))
+    assert expected.any()
+    assert (0, 0) not in used
+    for block in range(operands.keys.shape[0]):
+        for place in range(operands.keys.shape[1]):
+            if (block, place) not in used:
+                operands.keys[block, place] = float("nan")
+                operands.values[block, place] = float("nan")
+    assert torch.equal(run(operands, Entry(16, splits, 1)), expected)
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_a_cache_without_blocks_gives_zero(splits: int, device: str) -> None:
+    operands = small_operands(device)
+    none = dataclasses.replace(operands, keys=operands.keys[:0], values=operands.values[:0])
+    assert not run(none, Entry(16, splits, 1)).any()
+
+
 def test_no_rows(device: str) -> None:
     operands = small_operands(device)
     none = dataclasses.replace(
