@@ -83,8 +83,10 @@ def test_the_lse_output_is_optional_and_no_rows_launch_nothing(device: str) -> N
 
 def test_what_does_not_fit_is_refused() -> None:
     recv = torch.zeros(2, 3, 1, 17)
-    with pytest.raises(ValueError, match="result must be"):
+    with pytest.raises(ValueError, match="recv must be"):
         unpack_combine(recv, torch.zeros(3, 1, 8))
+    with pytest.raises(ValueError, match="result"):
+        unpack_combine(recv, torch.zeros(3, 1, 32)[..., ::2])
     with pytest.raises(ValueError, match="lse must be"):
         unpack_combine(recv, torch.zeros(3, 1, 16), torch.zeros(3, 2))
     with pytest.raises(ValueError, match="power of two"):
