@@ -13,6 +13,8 @@ pytest.importorskip("triton", reason="the kernels need triton")
 import dcp_cases  # noqa: E402
 from dcp_cases import EDGES, Case  # noqa: E402
 from dcp_oracle import Batch, bits, is_empty  # noqa: E402
+from hypothesis import HealthCheck, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
 
 from profkit.kernels.dcp.ag_rs import correct, mask_copy  # noqa: E402
 from profkit.kernels.dcp.ag_rs_combine import local_all_gather, local_reduce_scatter  # noqa: E402
@@ -66,6 +68,26 @@ def test_mask_and_copy_over_larger_batches(case: Case, device: str) -> None:
     expected = mask_dcp_empty_shards_(lse.contiguous(), *case.batch.tensors(device))
     masked = torch.empty_like(expected)
     mask_copy(lse, masked, *case.batch.tensors(device))
+    assert torch.equal(bits(masked), bits(expected))
+
+
+@given(
+    spans=st.lists(st.integers(0, 4), max_size=9),
+    padding=st.integers(0, 3),
+    data=st.data(),
+    num_heads=st.integers(1, 5),
+)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_batch_is_masked_by_the_formula(
+    spans: list[int], padding: int, data: st.DataObject, num_heads: int, device: str
+) -> None:
+    lens = data.draw(st.lists(st.sampled_from([0, 0, 1, 16]), min_size=len(spans), max_size=len(spans)))
+    batch = Batch(lens, spans, padding)
+    lse = draw_lse(batch.rows, num_heads, torch.float32, device)
+    masked = torch.full_like(lse, 7.0)
+    mask_copy(heads_first(lse), masked, *batch.tensors(device))
+    empty = torch.tensor([is_empty(row, lens, batch.starts) for row in range(batch.rows)], dtype=torch.bool)
+    expected = torch.where(empty.unsqueeze(1), -INF, lse.cpu())
     assert torch.equal(bits(masked), bits(expected))
 
 
