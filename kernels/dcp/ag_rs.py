@@ -10,10 +10,10 @@ import torch
 import triton
 import triton.language as tl
 
+from profkit.kernels.dcp.heads import access_width, head_elements
 from profkit.kernels.dcp.layout import heads_per_rank
 from profkit.kernels.dcp.live import row_is_live
 from profkit.kernels.dcp.mask import check_metadata
-from profkit.kernels.dcp.pack import access_width
 from profkit.kernels.dcp.weights import total_lse, usable, weight
 
 #: Heads of one row that a program of the correction takes, and elements a warp.
@@ -115,21 +115,16 @@ def correct_kernel(
     BASE_2: tl.constexpr,
     WRITE_TOTAL: tl.constexpr,
 ) -> None:
-    """One row and BLOCK_HEADS of its N * HEADS heads; a row's programs are adjacent.
-
-    out_stride_row and out_stride_head count in units of OUT_VECTOR elements, which tells the compiler their alignment.
-    """
+    """One row and BLOCK_HEADS of its N * HEADS heads; a row's programs are adjacent. Strides: see `head_elements`."""
     BLOCKS: tl.constexpr = (N * HEADS + BLOCK_HEADS - 1) // BLOCK_HEADS
     row = (tl.program_id(0) // BLOCKS).to(tl.int64)
     head = (tl.program_id(0) % BLOCKS) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS)
     present = head < N * HEADS
     dim = tl.arange(0, D)
 
-    source = out_ptr + row * (out_stride_row * OUT_VECTOR) + head.to(tl.int64) * (out_stride_head * OUT_VECTOR)
-    if DIM_CONTIGUOUS:
-        elements = source[:, None] + dim[None, :]
-    else:
-        elements = source[:, None] + dim[None, :].to(tl.int64) * out_stride_dim
+    elements = head_elements(
+        out_ptr, row, head, out_stride_row, out_stride_head, out_stride_dim, D, OUT_VECTOR, DIM_CONTIGUOUS
+    )
     payload = tl.load(elements, mask=present[:, None])
     # As in the unpack kernel: the payload's loads may not wait for the arithmetic on the LSEs.
     tl.debug_barrier()

@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from profkit.kernels.dcp.heads import access_width, head_elements
 from profkit.kernels.dcp.layout import Layout, buffer_shape, check_buffer, pack_dim
 from profkit.kernels.dcp.live import row_is_live
 from profkit.kernels.dcp.mask import check_metadata
@@ -64,8 +65,7 @@ def pack_kernel(
     """One row and BLOCK_HEADS of its N * HEADS heads; a row's programs are adjacent.
 
     MASK is ``"none"``, ``"fused"`` (search seq_lens and query_start_loc) or ``"row"`` (read row_mask).
-    out_stride_row and out_stride_head count in units of OUT_VECTOR elements, which tells the compiler their alignment.
-    CHUNK_WIDTH, HEAD_STRIDE and LSE_PLANE are the buffer's `Layout`.
+    For the strides of out see `head_elements`. CHUNK_WIDTH, HEAD_STRIDE and LSE_PLANE are the buffer's `Layout`.
     """
     BLOCKS: tl.constexpr = (N * HEADS + BLOCK_HEADS - 1) // BLOCK_HEADS
     row = (tl.program_id(0) // BLOCKS).to(tl.int64)
@@ -74,11 +74,9 @@ def pack_kernel(
     rank = (source_head // HEADS).to(tl.int64)
     dim = tl.arange(0, D)
 
-    source = out_ptr + row * (out_stride_row * OUT_VECTOR) + source_head.to(tl.int64) * (out_stride_head * OUT_VECTOR)
-    if DIM_CONTIGUOUS:
-        elements = source[:, None] + dim[None, :]
-    else:
-        elements = source[:, None] + dim[None, :].to(tl.int64) * out_stride_dim
+    elements = head_elements(
+        out_ptr, row, source_head, out_stride_row, out_stride_head, out_stride_dim, D, OUT_VECTOR, DIM_CONTIGUOUS
+    )
     payload = tl.load(elements, mask=present[:, None], eviction_policy=EVICT)
     lse_source = lse_ptr + row * lse_stride_row + source_head.to(tl.int64) * lse_stride_head
     lse = tl.load(lse_source, mask=present, other=0.0).to(tl.float32)
@@ -208,24 +206,6 @@ def pack_arguments(
         "num_warps": config.warps,
     }
     return (rows * triton.cdiv(num_heads, block_heads), 1, 1), arguments, constants
-
-
-def access_width(out: torch.Tensor, store: int) -> int:
-    """How many adjacent elements of `out` one load may take, at most the `store` that one store may.
-
-    Wider loads than stores would have to be exchanged between threads before the store.
-
-    Args:
-        out: ``[R, H, D]``.
-        store: a power of two.
-    """
-    stride_row, stride_head, stride_dim = out.stride()
-    if stride_dim != 1:
-        return 1
-    vector = store
-    while stride_row % vector or stride_head % vector:
-        vector //= 2
-    return vector
 
 
 def _check_tensors(

@@ -10,7 +10,21 @@ import torch
 from dcp_oracle import bits
 
 from profkit.capture.dispatch import record_step
-from profkit.workload import InputSet, Step
+from profkit.workload import BuildContext, InputSet, ShapeValue, Step, Workload
+
+#: Shapes of the DCP workloads that the interpreter runs quickly.
+SMALL: dict[str, ShapeValue] = {
+    **{"rows": 8, "requests": 6, "heads": 4, "ranks": 4, "head_dim": 16},
+    **{"layers": 2, "gemm_in": 16, "gemm_out": 8},
+}
+
+
+def small_context(
+    workload: Workload, variant: str, device: str = "cpu", seed: int = 0, **shapes: ShapeValue
+) -> BuildContext:
+    """A context of small shapes, `shapes` put over them."""
+    defaults = {name: shape.default for name, shape in workload.shapes.items()}
+    return BuildContext(variant, {**defaults, **SMALL, **shapes}, device, seed)
 
 
 def run(step: Step, inputs: InputSet = "digest") -> dict[str, torch.Tensor]:

@@ -13,14 +13,14 @@ pytest.importorskip("triton", reason="the kernels need triton")
 import dcp_cases  # noqa: E402
 from dcp_cases import EDGES, Case  # noqa: E402
 from dcp_oracle import Batch, bits, is_empty  # noqa: E402
+from dcp_simulation import HEAD_DIM, HEADS, PADDING, RANKS, ROWS, simulate  # noqa: E402
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from profkit.kernels.dcp.ag_rs import correct, mask_copy  # noqa: E402
 from profkit.kernels.dcp.ag_rs_combine import local_all_gather, local_reduce_scatter  # noqa: E402
 from profkit.kernels.dcp.mask import mask_dcp_empty_shards_  # noqa: E402
-from profkit.kernels.dcp.reference import attend, combine  # noqa: E402
-from profkit.kernels.dcp.sharding import local_length, owner  # noqa: E402
+from profkit.kernels.dcp.reference import combine  # noqa: E402
 
 # The interpreter runs numpy, which warns where the GPU quietly gives the NaN or -inf that the kernel then handles.
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
@@ -181,42 +181,19 @@ def test_the_stand_ins_move_what_they_say() -> None:
 @pytest.mark.parametrize("interleave", [1, 4])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_eight_ranks_together_compute_unsharded_attention(dtype: torch.dtype, interleave: int, device: str) -> None:
-    """Lengths 3 and 9 leave shards empty; their rows, and one padding row, carry NaN payload and a finite LSE."""
-    ranks, heads, scale = 8, 1, 0.25
-    lengths, batch_spans, padding = [40, 3, 9], [1, 2, 1], 1
-    generator = torch.Generator().manual_seed(3)
-    rows = sum(batch_spans) + padding
-    query = torch.randn(rows, ranks * heads, 24, generator=generator)
-    keys = [torch.randn(length, 24, generator=generator) for length in lengths]
-    starts = Batch(lengths, batch_spans, padding).starts
+    parts, whole = simulate(interleave)
+    gathered = torch.zeros(RANKS, ROWS, RANKS * HEADS, device=device)
+    for part, masked in zip(parts, gathered, strict=True):
+        mask_copy(heads_first(part.lse.to(device)), masked, *part.batch.tensors(device))
 
-    outs, masked = [], torch.zeros(ranks, rows, ranks * heads, device=device)
-    for rank in range(ranks):
-        # What attention leaves where there was nothing to attend to.
-        out = torch.full((rows, ranks * heads, D), NAN)
-        lse = torch.full((rows, ranks * heads), 5.0)
-        for request, tokens in enumerate(keys):
-            local = tokens[[owner(p, ranks, interleave) == rank for p in range(len(tokens))]]
-            if len(local):
-                span = slice(starts[request], starts[request + 1])
-                part, part_lse = attend(query[span], local, local[:, :D], scale)
-                out[span], lse[span] = part.float(), part_lse.float()
-        batch = Batch([local_length(length, rank, ranks, interleave) for length in lengths], batch_spans, padding)
-        mask_copy(heads_first(lse.to(device)), masked[rank], *batch.tensors(device))
-        outs.append(out.to(dtype).to(device))
+    summed = torch.zeros(RANKS, ROWS, HEADS, HEAD_DIM, dtype=torch.float64)
+    for part, masked in zip(parts, gathered, strict=True):
+        corrected = torch.full(summed.shape, 7.0, dtype=dtype, device=device)
+        correct(part.out.to(dtype).to(device), masked, gathered, corrected)
+        summed += corrected.cpu()
 
-    sent = []
-    for rank in range(ranks):
-        corrected = torch.full((ranks, rows, heads, D), 7.0, dtype=dtype, device=device)
-        correct(outs[rank], masked[rank], masked, corrected)
-        sent.append(corrected.double())
-    for rank, result in enumerate(sum(sent).cpu()):
-        own_heads = slice(rank * heads, (rank + 1) * heads)
-        for request, tokens in enumerate(keys):
-            span = slice(starts[request], starts[request + 1])
-            expected, _ = attend(query[span, own_heads], tokens, tokens[:, :D], scale)
-            torch.testing.assert_close(result[span], expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
-        assert (result[starts[-1] :] == 0).all()
+    torch.testing.assert_close(summed, by_rank(whole, RANKS), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    assert (summed[:, ROWS - PADDING :] == 0).all()
 
 
 @pytest.mark.parametrize(

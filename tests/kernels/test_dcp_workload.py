@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="the kernels need torch")
 pytest.importorskip("triton", reason="the kernels need triton")
 
-from step_runs import captured_graph_follows_refreshed_inputs, launches, opened_ranges, run, same  # noqa: E402
+from step_runs import (  # noqa: E402
+    captured_graph_follows_refreshed_inputs,
+    launches,
+    opened_ranges,
+    run,
+    same,
+    small_context,
+)
 
 from profkit import kernels  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.kernels.dcp.step import build_step  # noqa: E402
-from profkit.workload import BuildContext, ShapeValue  # noqa: E402
+from profkit.workload import ShapeValue  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
 
 WORKLOAD = kernels.get("dcp-combine")
-SMALL: dict[str, ShapeValue] = {
-    **{"rows": 8, "requests": 6, "heads": 4, "ranks": 4, "head_dim": 16},
-    **{"layers": 2, "gemm_in": 16, "gemm_out": 8},
-}
-
-
-def context(variant: str, device: str = "cpu", seed: int = 0, **shapes: ShapeValue) -> BuildContext:
-    defaults = {name: shape.default for name, shape in WORKLOAD.shapes.items()}
-    return BuildContext(variant, {**defaults, **SMALL, **shapes}, device, seed)
+context = partial(small_context, WORKLOAD)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
