@@ -19,6 +19,7 @@ from profkit.workload import Workload
 _SHIPPED = {
     "dcp-combine": "profkit.kernels.dcp.workload:DCP_COMBINE",
     "dcp-ag-rs": "profkit.kernels.dcp.workload:DCP_AG_RS",
+    "dsa-candidates": "profkit.kernels.dsa.workload:DSA_CANDIDATES",
 }
 
 
