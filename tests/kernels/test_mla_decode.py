@@ -95,9 +95,7 @@ def test_eight_ranks_together_compute_unsharded_attention(interleave: int, devic
             positions = [p for p in range(length) if owner(p, ranks, interleave) == rank]
             kv[request, : len(positions)] = whole.kv[request, positions]
         out, lse = Attention(shard, whole.query, kv).run(config())
-        send = torch.zeros(
-            buffer_shape(ranks, rows, heads, LATENT, torch.float16), dtype=torch.float16, device=device
-        )
+        send = torch.zeros(buffer_shape(ranks, rows, heads, LATENT, torch.float16), dtype=torch.float16, device=device)
         pack(out, lse, send, *shard.tensors(device))
         sends.append(send)
     assert empty_shards > 0

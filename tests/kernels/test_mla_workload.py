@@ -1,4 +1,4 @@
-"""The workload `mla-step`: a whole step against double precision, and variants that agree but for the one without a mask."""
+"""The workload `mla-step`: whole steps against double precision, and the variants against each other."""
 
 from __future__ import annotations
 
