@@ -1,4 +1,4 @@
-"""How far a repeated capture or a sweep is: a bar with the time left on a terminal, plain lines elsewhere; always on stderr."""
+"""How far a capture or a sweep is: a bar with the time left on a terminal, plain lines elsewhere; always on stderr."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def shown(done: int, total: int, unit: str = "repetition", *, kept: bool = True)
         from rich.progress import Progress as RichProgress
 
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),

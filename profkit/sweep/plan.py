@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +23,8 @@ DEVICES = ("cuda", "cpu")
 #: Configurations within this factor of the best of the screening are timed in full. Screening times are coarse (a few
 #: replays of one run), but nothing that is half as fast again as another one wins by a better clock.
 SCREEN_FACTOR = 1.5
+#: A message names all regions of a workload that has no more than these.
+_MOST_NAMED = 12
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,10 @@ class Plan:
                 )
         grid = [] if self.options.only_known else itertools.product(*self.values.values())
         entries = [tuple(int(entry[name]) for name in names) for entry in known.values()]
-        return [dict(zip(names, values, strict=True)) for values in dict.fromkeys([*grid, *entries])]
+        unique = dict.fromkeys([*grid, *entries])
+        if not unique:
+            raise ProfkitError(f"No known table has an entry for region {region.name}. Leave --only-known out.")
+        return [dict(zip(names, values, strict=True)) for values in unique]
 
     def describe(self, device: str, versions: Mapping[str, str | None]) -> dict[str, Any]:
         """All that a resumed sweep must have in common with the one before, and what may not be mixed in one table.
@@ -188,10 +194,7 @@ def _states(options: Options) -> tuple[State, ...]:
 def _regions(options: Options, workload: Workload, tunable: Tunable) -> tuple[Region, ...]:
     if not options.regions and (options.shapes or not tunable.regions):
         return (Region(", ".join(options.shapes) or "defaults", resolve_shapes(workload, options.shapes)),)
-    if options.regions:
-        names = _named(options.regions, workload.name, tunable)
-    else:
-        names = [next(iter(tunable.regions))]
+    names = _named(options.regions, workload.name, tunable) if options.regions else [next(iter(tunable.regions))]
     given = {text.partition("=")[0] for text in options.shapes}
     for name in names:
         both = sorted(given & set(tunable.regions[name]))
@@ -220,9 +223,20 @@ def _named(wanted: Sequence[str], workload: str, tunable: Tunable) -> list[str]:
         else:
             found = {name for name in tunable.regions if fnmatchcase(name, pattern)}
         if not found:
-            raise ProfkitError(f"{workload} has no region {pattern!r}.{did_you_mean(pattern, tunable.regions)}")
+            raise ProfkitError(
+                f"{workload} has no region {pattern!r}.{_close(pattern, list(tunable.regions))} "
+                "A glob such as 'r4-*' takes several, and all takes every one."
+            )
         chosen |= found
     return [name for name in tunable.regions if name in chosen]
+
+
+def _close(given: str, regions: Sequence[str]) -> str:
+    """As `did_you_mean`, for more names than a message can hold."""
+    if len(regions) <= _MOST_NAMED:
+        return did_you_mean(given, regions)
+    close = get_close_matches(given, regions, n=3)
+    return f" Close to it: {', '.join(close)}." if close else f" It has {len(regions)}, such as {regions[0]}."
 
 
 def _values(texts: Sequence[str], workload: str, tunable: Tunable) -> dict[str, tuple[int, ...]]:
