@@ -1,4 +1,4 @@
-"""A copy kernel to sweep, for checks of `profkit sweep` itself: how long it takes is known from the bytes that it moves.
+"""A copy kernel to sweep, for checks of `profkit sweep` itself: the bytes that it moves say how long it takes.
 
 profkit sweep benchmarks/copy_tunable.py:COPY --region all
 """

@@ -53,7 +53,7 @@ def _tensor_difference(
         count = int(wrong.sum())
         if count:
             off += count
-            errors = (a - b).abs()[wrong].nan_to_num(nan=float("inf"))
+            errors = (a - b).abs()[wrong].nan_to_num(nan=float("inf"), posinf=float("inf"))
             worst = max(worst, float(errors.max()))
     if not off:
         return None

@@ -12,6 +12,9 @@ import torch
 from profkit.tunable import Configuration, Parameter, Problem, Tunable
 from profkit.workload import BuildContext, InputSet, Layer, Scope, Shape, Step, Workload
 
+# What two cores share is no matter here, and torch's own threads make times scatter.
+torch.set_num_threads(1)
+
 #: Values of `chunks` that are no good, and what is wrong with them.
 REJECTED, FAILING, LAZY, WRONG = 16, 32, 64, 128
 
