@@ -142,9 +142,7 @@ def sweep(
     ] = 1.5,
     seed: Annotated[int, typer.Option(help="Seeds the inputs and the shuffled orders.")] = 0,
     device: Annotated[str, typer.Option(help="cuda, or cpu with the host's clock.")] = "cuda",
-    jobs: Annotated[
-        int | None, typer.Option(help="Processes that compile beforehand; half the cores, 8 at most.")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes that compile beforehand; chosen if not given.")] = None,
     stop_after: Annotated[float | None, typer.Option(help="Begin no region that would end later, in seconds.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A directory that can be resumed.")] = None,
     output_format: Annotated[str, typer.Option("--format", help="text, csv or json.")] = "text",
@@ -169,9 +167,10 @@ def sweep(
         screen=screen,
         seed=seed,
         device=device,
+        jobs=jobs,
     )
     report = Report(output_format, html)
-    raise typer.Exit(int(run(options, jobs, output, report, force=force, stop_after_s=stop_after)))
+    raise typer.Exit(int(run(options, output, report, force=force, stop_after_s=stop_after)))
 
 
 @app.command()

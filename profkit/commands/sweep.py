@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from profkit.sweep.plan import Options
 
 FORMATS = ("text", "csv", "json")
-#: More workers than this compile a region no sooner: they start as long as they then compile.
-MOST_JOBS = 8
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,6 @@ class Report:
 
 def sweep(
     options: Options,
-    jobs: int | None,
     output: Path | None,
     report: Report,
     *,
@@ -60,7 +56,7 @@ def sweep(
     """Sweep `options.workload`, or report the sweep in a directory of that name.
 
     Args:
-        jobs: processes that compile beforehand; None chooses.
+        output: see `profkit.sweep.run.sweep`, as for `force` and `stop_after_s`.
 
     Returns:
         INCONCLUSIVE where some region has nothing that could be timed.
@@ -76,9 +72,7 @@ def sweep(
         return _report_directory(directory, output, report)
     from profkit.sweep import run
 
-    if jobs is None:
-        jobs = min(MOST_JOBS, max(1, (os.cpu_count() or 1) // 2)) if options.device == "cuda" else 1
-    finished = run.sweep(replace(options, jobs=jobs), output, force=force, stop_after_s=stop_after_s)
+    finished = run.sweep(options, output, force=force, stop_after_s=stop_after_s)
     notes = list(finished.lost)
     if finished.not_taken:
         notes.append(f"One region of {finished.not_taken + 1} was swept; --region all takes every one.")

@@ -31,9 +31,15 @@ def configuration_errors() -> tuple[type[Exception], ...]:
 
 
 def reason_of(error: BaseException) -> str:
-    """The kind of `error` and the first line of what it says, without this machine's directories."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return without_directories(f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__)
+    """The kind of `error` and the first line of what it says, without this machine's directories.
+
+    Triton's compiler begins with a place in the source and ends with what is wrong there.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    said = f"{lines[0]} {lines[-1]}" if len(lines) > 1 and lines[0].startswith("at ") else lines[0]
+    return without_directories(f"{type(error).__name__}: {said}")
 
 
 @contextmanager

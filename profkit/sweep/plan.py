@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -23,6 +25,10 @@ DEVICES = ("cuda", "cpu")
 #: Configurations within this factor of the best of the screening are timed in full. Screening times are coarse (a few
 #: replays of one run), but nothing that is half as fast again as another one wins by a better clock.
 SCREEN_FACTOR = 1.5
+#: A process that compiles beforehand imports torch and builds the problem first: with fewer configurations than this
+#: for each process, the one that times has compiled them as soon. More processes than the most would not end sooner.
+_CONFIGURATIONS_A_JOB = 6
+_MOST_JOBS = 8
 #: A message names all regions of a workload that has no more than these.
 _MOST_NAMED = 12
 
@@ -43,7 +49,7 @@ class Options:
         screen: see `SCREEN_FACTOR`; 0 times every configuration in full.
         seed: seeds the inputs and the shuffled orders.
         device: one of `DEVICES`.
-        jobs: processes that compile beforehand; 1 compiles in the process that times.
+        jobs: processes that compile beforehand; 1 compiles in the process that times, None chooses.
     """
 
     workload: str
@@ -58,7 +64,7 @@ class Options:
     screen: float = SCREEN_FACTOR
     seed: int = 0
     device: str = "cuda"
-    jobs: int = 1
+    jobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,16 @@ class Plan:
             raise ProfkitError(f"No known table has an entry for region {region.name}. Leave --only-known out.")
         return [dict(zip(names, values, strict=True)) for values in unique]
 
+    @property
+    def jobs(self) -> int:
+        """How many processes compile beforehand."""
+        if self.options.jobs is not None:
+            return self.options.jobs
+        if self.options.device == "cpu":
+            return 1
+        tried = math.prod(len(values) for values in self.values.values())
+        return max(1, min(_MOST_JOBS, (os.cpu_count() or 1) // 2, tried // _CONFIGURATIONS_A_JOB))
+
     def describe(self, device: str, versions: Mapping[str, str | None]) -> dict[str, Any]:
         """All that a resumed sweep must have in common with the one before, and what may not be mixed in one table.
 
@@ -174,7 +190,7 @@ def check_options(options: Options) -> None:
     if options.device not in DEVICES:
         raise ProfkitError(f"No device {options.device!r}.{did_you_mean(options.device, DEVICES)}")
     for name, value in (("orders", options.orders), ("replays", options.replays), ("jobs", options.jobs)):
-        if value < 1:
+        if value is not None and value < 1:
             raise ProfkitError(f"--{name} {value}: give at least 1.")
     if options.screen != 0 and not options.screen >= 1:
         raise ProfkitError(f"--screen {options.screen:g}: give a factor of at least 1, or 0 to time all in full.")

@@ -57,7 +57,7 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
     with process.terminable(), _stdout_to_stderr(), ExitStack() as stack:
         plan = make_plan(options, kernels.load(options.workload))
         # Before torch is imported here, so that the workers' imports run beside it.
-        warmers = stack.enter_context(warm.started(options, options.jobs))
+        warmers = stack.enter_context(warm.started(options, plan.jobs))
         clock = _clock(options.device)
         facts = _facts(plan, clock)
         if output is not None:

@@ -141,3 +141,13 @@ def test_a_plan_describes_what_must_be_the_same_in_the_next_sitting() -> None:
     for changed in (plan(seed=1), plan(orders=5), plan(values=("chunks=1",)), plan(regions=("large",))):
         assert changed.describe("cpu", {"torch": "2"}) != first
     assert plan().describe("NVIDIA H200", {"torch": "2"}) != first
+
+
+def test_jobs_are_as_asked_else_by_cores_and_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    many = "repeats=" + ",".join(map(str, range(14)))
+    assert plan().jobs == 1
+    assert plan(values=(many,)).jobs == 4
+    assert plan(values=(many, "chunks=1,2,4,8")).jobs == 8
+    assert plan(values=(many,), device="cpu").jobs == 1
+    assert plan(jobs=3).jobs == 3

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -162,16 +161,6 @@ def test_the_time_limit_ends_it_between_regions(tmp_path: Path) -> None:
     assert "1 of 3 regions are finished; the same command with -o out measures the rest." in " ".join(
         done.stdout.split()
     )
-
-
-@pytest.mark.slow
-def test_workers_that_compile_beforehand_end_with_the_sweep(tmp_path: Path) -> None:
-    done = profkit(*QUICK, "--jobs", "2", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "ended early" not in done.stdout
-    assert "One region of 3 was swept; --region all takes every one." in done.stdout
-    mine = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert str(tmp_path) not in mine
 
 
 @pytest.mark.slow
