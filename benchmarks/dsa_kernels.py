@@ -27,7 +27,7 @@ from gpu_timing import Device, capture, measure, this_device
 from profkit.kernels.dsa.fused import TUNED_FUSED, flag_and_mask
 from profkit.kernels.dsa.mask import PR_MASK, TUNED_MASK, MaskLaunch, mask_columns
 from profkit.kernels.dsa.programs import ProgramPolicy
-from profkit.kernels.dsa.topk import TopkLaunch, topk_live
+from profkit.kernels.dsa.topk import TUNED_TOPK, topk_live
 
 MILLION = 1 << 20
 WIDTHS = (1 << 13, 1 << 15, 1 << 17, MILLION)
@@ -58,7 +58,10 @@ TOTALS = (132, 264, 528, 1024, 2048, 4096, 8192)
 TILES = (1024, 2048, 4096, 8192)
 WARPS = (2, 4, 8)
 FUSED_TOTALS = (264, 528, 1024, 2048)
-TOPK_LAUNCHES = tuple(TopkLaunch(*values) for values in itertools.product((4096, 8192), (16, 32), (5, 8)))
+#: A top-k takes seconds to compile.
+TOPK_LAUNCHES = tuple(
+    replace(TUNED_TOPK, tile=tile, warps=warps) for tile, warps in ((8192, 32), (4096, 16), (4096, 32), (2048, 8))
+)
 SUMMARY = (
     "mask, full width",
     "mask, live, PR constants",
@@ -208,7 +211,7 @@ def sweep(point: Point, quick: bool) -> list[dict[str, Any]]:
 
 
 def candidate_numbers(row: dict[str, Any]) -> str:
-    names = ("floor", "total", "tile", "warps", "vector", "digit_bits", "default")
+    names = ("floor", "total", "tile", "warps", "vector", "sample", "default")
     return ", ".join(f"{name} {row[name]}" for name in names if name in row)
 
 
@@ -246,7 +249,7 @@ def sweep_candidates(quick: bool) -> Iterator[Candidate]:
     for launch in TOPK_LAUNCHES:
         yield Candidate(
             "top-k",
-            {**asdict(launch)},
+            {**asdict(launch), "default": launch == TUNED_TOPK},
             lambda tensors, buffer, launch=launch: topk_live(
                 *(tensors.scores, None, tensors.ends, tensors.scratch_candidates),
                 *(tensors.logits[0].shape[1], tensors.block_size),

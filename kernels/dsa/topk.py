@@ -1,13 +1,15 @@
-"""A top-k that reads the live blocks only: radix selection within one program a row, then a compaction.
+"""A top-k that reads the live blocks only: one kernel, one program a row.
 
-torch.topk reads every score of a row several times, however few of them belong to live blocks, and takes several
-kernels. Here one program a row finds the k-th highest score digit by digit: a histogram of the digit over the scores
-that share the digits found so far says which value the next one has, and it stops once the remaining scores are exactly
-those still needed. A row with at most k blocks needs no search at all.
+torch.topk reads every score of a row several times, however few of them belong to live blocks, and takes a dozen
+kernels. Here a program finds its row's k-th highest score bit by bit, counting the scores that reach each trial value.
+A long row is first cut down to few: a sample gives a pivot that somewhat more than k scores should reach, and one pass
+keeps those that do. Where the sample misled, the search runs over the whole row: slower, and as exact. A row with at
+most k blocks needs no search at all.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -24,15 +26,20 @@ class TopkLaunch:
     Args:
         tile: scores that a program reads at once, a power of two of at most 16,384.
         warps: warps a program.
-        digit_bits: bits of a score that one pass over the row decides, 1 to 8. A histogram's cost grows with its bins.
+        capacity: a row of more blocks than this is cut down to at most so many; at least 4 times k is used.
+        sample: scores of a long row that the pivot is taken from, at most the capacity.
     """
 
     tile: int
     warps: int
-    digit_bits: int
+    capacity: int
+    sample: int
 
 
-TUNED_TOPK = TopkLaunch(tile=4096, warps=16, digit_bits=5)
+TUNED_TOPK = TopkLaunch(tile=8192, warps=32, capacity=8192, sample=2048)
+
+#: The lowest bit of a score that the pivot decides: sign, exponent and seven bits of the mantissa are enough.
+_PIVOT_BIT = 16
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -45,23 +52,129 @@ def ordered_keys(score: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def digit_counts(
+def count_reaching(scores_ptr: tl.tensor, count: tl.tensor, trial: tl.tensor, TILE: tl.constexpr) -> tl.tensor:
+    """How many of the first `count` keys are at least `trial`."""
+    reaching = tl.zeros([TILE], tl.int32)
+    for first in range(0, count, TILE):
+        position = first + tl.arange(0, TILE)
+        key = ordered_keys(tl.load(scores_ptr + position, mask=position < count, other=0.0))
+        reaching += ((key >= trial) & (position < count)).to(tl.int32)
+    return tl.sum(reaching, axis=0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def kth_highest(
+    scores_ptr: tl.tensor, count: tl.tensor, rank: tl.tensor, LAST_BIT: tl.constexpr, TILE: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """The highest key that at least `rank` of the first `count` keys reach, and how many do; rank is at most count.
+
+    Bits below LAST_BIT stay 0, and so do all that need not be decided: it stops once exactly `rank` keys reach it.
+    """
+    key = tl.zeros([], tl.uint32)
+    one = key + 1
+    reaching = count
+    bit = 31
+    while (bit >= LAST_BIT) & (reaching != rank):
+        trial = key | (one << bit)
+        hits = count_reaching(scores_ptr, count, trial, TILE)
+        key = tl.where(hits >= rank, trial, key)
+        reaching = tl.where(hits >= rank, hits, reaching)
+        bit -= 1
+    return key, reaching
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def sample_pivot(
     scores_ptr: tl.tensor,
     blocks: tl.tensor,
-    prefix: tl.tensor,
-    decided: tl.tensor,
-    shift: tl.tensor,
+    target: tl.tensor,
+    sample_ptr: tl.tensor,
+    LAST_BIT: tl.constexpr,
+    SAMPLE: tl.constexpr,
     TILE: tl.constexpr,
-    BINS: tl.constexpr,
 ) -> tl.tensor:
-    """How often each value of the digit at `shift` occurs among the keys that equal `prefix` in the decided bits."""
-    counts = tl.zeros([BINS], tl.int32)
-    for first in range(0, blocks, TILE):
-        block = first + tl.arange(0, TILE)
-        key = ordered_keys(tl.load(scores_ptr + block, mask=block < blocks, other=0.0))
-        digit = ((key >> shift) & (BINS - 1)).to(tl.int32)
-        counts += tl.histogram(digit, BINS, mask=(block < blocks) & ((key & decided) == prefix))
-    return counts
+    """A key that about `target` of the row's scores reach, judged by SAMPLE of them at equal distances."""
+    step = blocks // SAMPLE
+    for first in range(0, SAMPLE, TILE):
+        position = first + tl.arange(0, TILE)
+        score = tl.load(scores_ptr + position * step + step // 2, mask=position < SAMPLE)
+        tl.store(sample_ptr + position, score, mask=position < SAMPLE)
+    tl.debug_barrier()
+    rank = tl.minimum(tl.cdiv(target, step), SAMPLE)
+    pivot, _ = kth_highest(sample_ptr, SAMPLE, rank, LAST_BIT, TILE)
+    tl.debug_barrier()
+    return pivot
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def keep_reaching(
+    scores_ptr: tl.tensor,
+    first: tl.tensor,
+    blocks: tl.tensor,
+    pivot: tl.tensor,
+    kept: tl.tensor,
+    kept_scores_ptr: tl.tensor,
+    kept_blocks_ptr: tl.tensor,
+    CAPACITY: tl.constexpr,
+    TILE: tl.constexpr,
+    WHOLE: tl.constexpr,
+) -> tl.tensor:
+    """Append to the `kept` scores those of one tile that reach the pivot, in order; the new number, past CAPACITY too.
+
+    WHOLE promises that all of the tile's blocks exist.
+    """
+    block = first + tl.arange(0, TILE)
+    score = tl.load(scores_ptr + block) if WHOLE else tl.load(scores_ptr + block, mask=block < blocks, other=0.0)
+    reaches = ordered_keys(score) >= pivot
+    if not WHOLE:
+        reaches = reaches & (block < blocks)
+    ones = reaches.to(tl.int32)
+    slot = kept + tl.cumsum(ones, axis=0) - ones
+    tl.store(kept_scores_ptr + slot, score, mask=reaches & (slot < CAPACITY))
+    tl.store(kept_blocks_ptr + slot, block, mask=reaches & (slot < CAPACITY))
+    return kept + tl.sum(ones, axis=0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def write_candidates(
+    scores_ptr: tl.tensor,
+    blocks_ptr: tl.tensor,
+    numbered: tl.tensor,
+    count: tl.tensor,
+    threshold: tl.tensor,
+    ties: tl.tensor,
+    out_ptr: tl.tensor,
+    stride_slot: tl.tensor,
+    slots: tl.tensor,
+    TILE: tl.constexpr,
+) -> None:
+    """List the blocks whose key is above the threshold, and the first `ties` of those at it, in order; then -1.
+
+    The block at a position is read from `blocks_ptr` for the first `numbered` positions, and is the position itself
+    elsewhere. Scores of -inf are never listed.
+    """
+    above, equal = count * 0, count * 0
+    for first in range(0, count, TILE):
+        position = first + tl.arange(0, TILE)
+        score = tl.load(scores_ptr + position, mask=position < count, other=float("-inf"))
+        number = tl.load(blocks_ptr + position, mask=position < numbered, other=0)
+        block = tl.where(position < numbered, number, position)
+        key = ordered_keys(score)
+        is_above = ((score != float("-inf")) & (key > threshold)).to(tl.int32)
+        is_equal = ((score != float("-inf")) & (key == threshold)).to(tl.int32)
+        # One scan counts both: in a tile each count stays below 2^16.
+        both = is_above + (is_equal << 16)
+        before = tl.cumsum(both, axis=0) - both
+        equal_before = equal + (before >> 16)
+        listed = (is_above > 0) | ((is_equal > 0) & (equal_before < ties))
+        slot = above + (before & 0xFFFF) + tl.minimum(equal_before, ties)
+        tl.store(out_ptr + slot * stride_slot, block, mask=listed)
+        total = tl.sum(both, axis=0)
+        above += total & 0xFFFF
+        equal += total >> 16
+    for first in range(above + tl.minimum(equal, ties), slots, TILE):
+        slot = first + tl.arange(0, TILE)
+        tl.store(out_ptr + slot * stride_slot, tl.full([TILE], -1, tl.int32), mask=slot < slots)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -70,69 +183,68 @@ def topk_live_kernel(
     starts_ptr: tl.tensor,
     ends_ptr: tl.tensor,
     out_ptr: tl.tensor,
+    kept_scores_ptr: tl.tensor,
+    kept_blocks_ptr: tl.tensor,
     width: tl.tensor,
     num_blocks: tl.tensor,
     row_repeat: tl.tensor,
     slots: tl.tensor,
+    target: tl.tensor,
     out_stride_row: tl.tensor,
     out_stride_slot: tl.tensor,
     HAS_STARTS: tl.constexpr,
     BS: tl.constexpr,
+    CAPACITY: tl.constexpr,
+    SAMPLE: tl.constexpr,
+    PIVOT_BIT: tl.constexpr,
     TILE: tl.constexpr,
-    DIGIT_BITS: tl.constexpr,
 ) -> None:
-    """One row: the blocks of its highest scores, in two ascending runs (above the k-th score, equal to it), then -1."""
+    """One row: the blocks of its highest scores in ascending order, then -1."""
     row = tl.program_id(0).to(tl.int64)
     _, _, blocks, _ = scored_blocks(starts_ptr, ends_ptr, row_repeat, width, num_blocks, HAS_STARTS, BS)
-    scores_ptr += row * num_blocks
-    out_ptr += row * out_stride_row
-    BINS: tl.constexpr = 1 << DIGIT_BITS
-    LAST_SHIFT: tl.constexpr = ((32 + DIGIT_BITS - 1) // DIGIT_BITS - 1) * DIGIT_BITS
+    source_ptr = scores_ptr + row * num_blocks
+    row_scores_ptr = kept_scores_ptr + row * CAPACITY
+    row_blocks_ptr = kept_blocks_ptr + row * CAPACITY
+    count = blocks
+    numbered = blocks * 0
+    if blocks > CAPACITY:
+        pivot = sample_pivot(source_ptr, blocks, target, row_scores_ptr, PIVOT_BIT, SAMPLE, TILE)
+        kept = blocks * 0
+        whole = blocks // TILE * TILE
+        for first in range(0, whole, TILE):
+            kept = keep_reaching(
+                source_ptr, first, blocks, pivot, kept, row_scores_ptr, row_blocks_ptr, CAPACITY, TILE, True
+            )
+        if whole < blocks:
+            kept = keep_reaching(
+                source_ptr, whole, blocks, pivot, kept, row_scores_ptr, row_blocks_ptr, CAPACITY, TILE, False
+            )
+        tl.debug_barrier()
+        if (kept >= slots) & (kept <= CAPACITY):
+            source_ptr = row_scores_ptr
+            count = kept
+            numbered = kept
 
-    # Keys above `prefix` in the decided bits are in; of those equal to it, `needed` are.
-    prefix = tl.zeros([], tl.uint32)
-    decided = tl.zeros([], tl.uint32)
-    needed = slots
-    shift = LAST_SHIFT
-    searching = blocks > slots
-    while searching:
-        counts = digit_counts(scores_ptr, blocks, prefix, decided, shift, TILE, BINS)
-        at_least = tl.cumsum(counts, axis=0, reverse=True)
-        digit = tl.sum((at_least >= needed).to(tl.int32), axis=0) - 1
-        value = tl.arange(0, BINS)
-        equal = tl.sum(tl.where(value == digit, counts, 0), axis=0)
-        needed -= tl.sum(tl.where(value > digit, counts, 0), axis=0)
-        prefix = prefix | (digit.to(tl.uint32) << shift)
-        decided = decided | ((decided * 0 + (BINS - 1)) << shift)
-        searching = (equal != needed) & (shift > 0)
-        shift -= DIGIT_BITS
-
-    # Without a search every key equals the prefix in no decided bit, and all fit.
-    above = slots - needed
-    equal = above * 0
-    written_above = above * 0
-    for first in range(0, blocks, TILE):
-        block = first + tl.arange(0, TILE)
-        score = tl.load(scores_ptr + block, mask=block < blocks, other=float("-inf"))
-        key = ordered_keys(score) & decided
-        is_above = ((score != float("-inf")) & (key > prefix)).to(tl.int32)
-        is_equal = ((score != float("-inf")) & (key == prefix)).to(tl.int32)
-        # One scan counts both: each count stays below 2^16.
-        both = is_above + (is_equal << 16)
-        before = tl.cumsum(both, axis=0) - both
-        slot_above = written_above + (before & 0xFFFF)
-        slot_equal = above + equal + (before >> 16)
-        slot = tl.where(is_above > 0, slot_above, slot_equal)
-        kept = (is_above > 0) | ((is_equal > 0) & (slot_equal < slots))
-        tl.store(out_ptr + slot * out_stride_slot, block, mask=kept)
-        total = tl.sum(both, axis=0)
-        written_above += total & 0xFFFF
-        equal += total >> 16
-
-    filled = tl.minimum(above + equal, slots)
-    for first in range(filled, slots, TILE):
-        slot = first + tl.arange(0, TILE)
-        tl.store(out_ptr + slot * out_stride_slot, tl.full([TILE], -1, tl.int32), mask=slot < slots)
+    threshold = tl.zeros([], tl.uint32)
+    ties = blocks * 0 + slots
+    if count > slots:
+        threshold, reaching = kth_highest(source_ptr, count, slots, 0, TILE)
+        if reaching > slots:
+            # Every bit is decided: of the scores at the threshold, only some fit. Nothing is above the highest key.
+            above = tl.where(threshold == 0xFFFFFFFF, 0, count_reaching(source_ptr, count, threshold + 1, TILE))
+            ties = slots - above
+    write_candidates(
+        source_ptr,
+        row_blocks_ptr,
+        numbered,
+        count,
+        threshold,
+        ties,
+        out_ptr + row * out_stride_row,
+        out_stride_slot,
+        slots,
+        TILE,
+    )
 
 
 def topk_live(
@@ -148,7 +260,7 @@ def topk_live(
     """The blocks with the K highest scores of every row, never one that scores -inf: one kernel.
 
     The set is torch.topk's, NaN above +inf; where several blocks tie for the last slots, the first of them are taken.
-    The list is not in order of score.
+    The list is in ascending order of blocks, not of scores.
 
     Args:
         scores: ``[R, ceil(W / BS)]`` fp32, contiguous, as `scores.block_scores` writes them.
@@ -157,11 +269,19 @@ def topk_live(
         width: W, the columns of the logits.
     """
     rows, slots = out.shape
+    capacity = max(launch.capacity, 4 * slots)
+    kept_scores = torch.empty(rows, capacity, dtype=torch.float32, device=scores.device)
+    kept_blocks = torch.empty(rows, capacity, dtype=torch.int32, device=scores.device)
+    # Between too few and too many, by the same factor from either.
+    target = math.isqrt(slots * capacity)
     topk_live_kernel[(rows, 1, 1)](
-        *(scores, starts, ends, out, width, scores.shape[1], row_repeat, slots, *out.stride()),
+        *(scores, starts, ends, out, kept_scores, kept_blocks),
+        *(width, scores.shape[1], row_repeat, slots, target, *out.stride()),
         HAS_STARTS=starts is not None,
         BS=block_size,
+        CAPACITY=capacity,
+        SAMPLE=launch.sample,
+        PIVOT_BIT=_PIVOT_BIT,
         TILE=launch.tile,
-        DIGIT_BITS=launch.digit_bits,
         num_warps=launch.warps,
     )

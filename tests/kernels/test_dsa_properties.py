@@ -99,20 +99,35 @@ def drawn_scores(kind: str, blocks: int, generator: torch.Generator) -> torch.Te
     seed=st.integers(0, 2**16),
     blocks=st.integers(1, 200),
     slots=st.integers(1, 40),
-    digit_bits=st.integers(1, 8),
+    capacity=st.integers(8, 160),
     kind=st.sampled_from(["few", "any", "close"]),
 )
 @EXAMPLES
-@example(seed=0, blocks=100, slots=7, digit_bits=5, kind="close")
-@example(seed=0, blocks=200, slots=30, digit_bits=4, kind="few")
-def test_radix_selection_with_any_digit(
-    seed: int, blocks: int, slots: int, digit_bits: int, kind: str, device: str
-) -> None:
+@example(seed=0, blocks=100, slots=7, capacity=200, kind="close")
+@example(seed=0, blocks=200, slots=30, capacity=200, kind="few")
+@example(seed=0, blocks=200, slots=10, capacity=40, kind="any")
+@example(seed=0, blocks=200, slots=10, capacity=40, kind="few")
+def test_the_bounded_topk(seed: int, blocks: int, slots: int, capacity: int, kind: str, device: str) -> None:
+    """Rows below and above the capacity; above it, samples that serve and samples that mislead."""
     scores = drawn_scores(kind, blocks, torch.Generator().manual_seed(seed))
     out = torch.full((1, slots), -7, dtype=torch.int32, device=device)
     ends = torch.tensor([blocks], device=device)
-    launch = TopkLaunch(tile=64, warps=1, digit_bits=digit_bits)
+    launch = TopkLaunch(tile=64, warps=1, capacity=capacity, sample=8)
     topk_live(scores.to(device), None, ends, out, blocks, 1, launch=launch)
+    assert_candidates(out, scores.double())
+    listed = [block for block in out[0].tolist() if block != -1]
+    assert listed == sorted(listed)
+
+
+@pytest.mark.parametrize("misled", [False, True])
+def test_a_sample_that_misleads_costs_time_only(misled: bool, device: str) -> None:
+    # Every 25th score from the 12th on is sampled. Where just these are high, too few reach the pivot.
+    scores = torch.arange(200, dtype=torch.float32).roll(60)[None] / 1000
+    if misled:
+        scores[0, 12::25] += 1
+    out = torch.empty(1, 10, dtype=torch.int32, device=device)
+    launch = TopkLaunch(tile=64, warps=1, capacity=40, sample=8)
+    topk_live(scores.to(device), None, torch.tensor([200], device=device), out, 200, 1, launch=launch)
     assert_candidates(out, scores.double())
 
 
