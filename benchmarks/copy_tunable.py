@@ -74,7 +74,7 @@ COPY = Workload(
     name="copy",
     summary="a copy of a vector",
     variants={"triton": "one Triton kernel"},
-    shapes={"size": Shape(4 << 20, "fp32 elements")},
+    shapes={"size": Shape(2 << 20, "fp32 elements")},
     build=build_step,
     tunable=Tunable(
         parameters={
@@ -82,7 +82,7 @@ COPY = Workload(
             "warps": Parameter((1, 2, 4, 8), "warps a program has"),
             "twin": Parameter((0,), "changes nothing: configurations that differ in it alone are equal"),
         },
-        regions={"fits-l2": {"size": 4 << 20}, "beyond-l2": {"size": 64 << 20}},
+        regions={"fits-l2": {"size": 2 << 20}, "beyond-l2": {"size": 62 << 20}},
         build=build_problem,
     ),
 )
