@@ -19,7 +19,7 @@ DEFAULT = {"block": 1024, "warps": 4, "twin": 0}
 
 
 @triton.jit
-def copy_kernel(source_ptr, target_ptr, n, BLOCK: tl.constexpr):
+def copy_kernel(source_ptr, target_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
     tl.store(target_ptr + offsets, tl.load(source_ptr + offsets, mask=inside), mask=inside)
