@@ -19,7 +19,7 @@ DEFAULT = {"block": 1024, "warps": 4, "twin": 0}
 
 
 @triton.jit
-def copy_kernel(source_ptr, target_ptr, n, BLOCK: tl.constexpr):
+def copy_kernel(source_ptr, target_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
     tl.store(target_ptr + offsets, tl.load(source_ptr + offsets, mask=inside), mask=inside)
@@ -74,7 +74,7 @@ COPY = Workload(
     name="copy",
     summary="a copy of a vector",
     variants={"triton": "one Triton kernel"},
-    shapes={"size": Shape(4 << 20, "fp32 elements")},
+    shapes={"size": Shape(2 << 20, "fp32 elements")},
     build=build_step,
     tunable=Tunable(
         parameters={
@@ -82,7 +82,7 @@ COPY = Workload(
             "warps": Parameter((1, 2, 4, 8), "warps a program has"),
             "twin": Parameter((0,), "changes nothing: configurations that differ in it alone are equal"),
         },
-        regions={"fits-l2": {"size": 4 << 20}, "beyond-l2": {"size": 64 << 20}},
+        regions={"fits-l2": {"size": 2 << 20}, "beyond-l2": {"size": 62 << 20}},
         build=build_problem,
     ),
 )

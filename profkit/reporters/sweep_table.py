@@ -101,10 +101,14 @@ def _table(region: Mapping[str, Any]) -> Table:
         else:
             cells += [f"{times['us']:.2f}", f"{times['p25_us']:.2f} … {times['p75_us']:.2f}"]
             cells.append(f"{times['us'] / best_us:.3f}")
-            cells += [f"{least_bytes / times['us'] / 1e3:.0f}"] if least_bytes else []
+            cells += [_rate(least_bytes / times["us"] / 1e3)] if least_bytes else []
             cells.append(against)
         table.add_row(*(Text(clean(cell)) for cell in cells))
     return table
+
+
+def _rate(gigabytes_a_second: float) -> str:
+    return f"{gigabytes_a_second:,.0f}" if gigabytes_a_second >= 100 else f"{gigabytes_a_second:.3g}"
 
 
 def noise_line(region: Mapping[str, Any]) -> str:

@@ -100,8 +100,11 @@ class GpuClock:
         self._pool = _cuda.graph_pool_handle()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
+            # Keeps the pool in use: torch refuses one whose graphs are all gone while a tensor still lies in it.
+            keeper = self.prepare(self.nothing, "hot", 1)
             yield
         torch.cuda.synchronize()
+        del keeper
         self._pool = None
         gc.collect()
         _cuda.empty_cache()

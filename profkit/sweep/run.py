@@ -121,27 +121,28 @@ def _clock(device: str) -> Clock:
     """The clock of `device`.
 
     Raises:
-        ProfkitError: torch is not installed, or sees no such device.
+        ProfkitError: torch or triton is not installed, or torch sees no such device.
     """
     try:
         import torch
+
+        if device == "cpu":
+            from profkit.sweep.cpu_clock import CpuClock
+
+            return CpuClock()
+        if not torch.cuda.is_available():
+            raise ProfkitError(
+                f"torch {torch.__version__} finds no CUDA device here. `profkit doctor` says what is missing; "
+                "--device cpu times workloads of torch's CPU operators."
+            )
+        from profkit.sweep.gpu_clock import GpuClock
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        if error.name not in ("torch", "triton"):
             raise
         raise ProfkitError(
-            "profkit sweep runs torch, which is not installed here. Install it with: pip install 'profkit[gpu]'"
+            f"profkit sweep needs {error.name}, which is not installed here. Install it with: "
+            "pip install 'profkit[gpu]'"
         ) from None
-    if device == "cpu":
-        from profkit.sweep.cpu_clock import CpuClock
-
-        return CpuClock()
-    if not torch.cuda.is_available():
-        raise ProfkitError(
-            f"torch {torch.__version__} finds no CUDA device here. `profkit doctor` says what is missing; "
-            "--device cpu times workloads of torch's CPU operators."
-        )
-    from profkit.sweep.gpu_clock import GpuClock
-
     return GpuClock()
 
 

@@ -24,6 +24,11 @@ def test_equal_bits_and_nan_are_no_difference(dtype: str) -> None:
     assert told([1.5, NAN, -2.0], [1.5, NAN, -2.0], dtype=dtype) is None
 
 
+def test_nan_equals_nan_of_other_bits() -> None:
+    odd, usual = (torch.tensor([bits], dtype=torch.int32).view(torch.float32) for bits in (0x7FC00001, 0x7FC00000))
+    assert difference({"out": odd}, {"out": usual}, (0.0, 0.0)) is None
+
+
 def test_minus_zero_is_not_zero_where_bits_count_and_is_within_a_tolerance() -> None:
     assert told([-0.0], [0.0]) is not None
     assert told([-0.0], [0.0], (1e-6, 1e-6)) is None

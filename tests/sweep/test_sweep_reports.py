@@ -33,7 +33,7 @@ def test_each_state_shows_the_best_and_every_known_entry_against_it() -> None:
     best, entry, evicted, _ = table_lines(sweep(region()))
     assert best == "hot best 2 64 8.00 8.00 … 8.00 1.000 2"
     # The entry's eight copies are 10.00 to 10.14 us: 10.07 in the geometric mean, and the best is 20.6 % below it.
-    assert entry.startswith("hot table 1 64 10.07 10.04 … 10.11 1.259 2 −20.6 % (")
+    assert entry.startswith("hot table 1 64 10.07 10.04 … 10.11 1.259 1.59 −20.6 % (")
     assert entry.endswith("): better")
     assert evicted.startswith("evicted best 2 64 18.00 ")
 
