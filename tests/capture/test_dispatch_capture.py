@@ -75,6 +75,27 @@ def test_the_shipped_workload_at_its_full_default_shapes(capture: Capture) -> No
     assert fused.total() == 24 * 4
 
 
+TINY_MLA_STEP = (
+    *("rows=4", "requests=3", "heads=4", "ranks=2", "layers=2", "hidden=64", "context=64", "dtype=fp16"),
+    *("q_lora=32", "kv_lora=16", "qk_nope=16", "qk_rope=16", "v_head=16"),
+)
+
+
+def test_a_whole_step_loses_eight_launches_a_layer_and_no_work_unless_the_mask_is_dropped(capture: Capture) -> None:
+    options = ("--run-bodies", *(word for shape in TINY_MLA_STEP for word in ("--shape", shape)))
+    eager, fused, dropped = (capture("mla-step", variant, *options) for variant in ("eager", "fused", "dropped"))
+    before, after = (per_scope(dispatch.read(run.trace_path)) for run in (eager, fused))
+    assert before - after == Counter({f"layers.{layer}.mla/combine/mask": 8 for layer in range(2)})
+    # So few rows have their tokens split, which takes a second attention kernel.
+    parts = {"qkv": 4, "absorb": 2, "gather": 1, "attention": 2, "v_up": 1, "o_proj": 1}
+    for layer in range(2):
+        assert {part: after[f"layers.{layer}.mla/{part}"] for part in parts} == parts
+    expected = eager.record["digests"]["outputs"]
+    assert sorted(expected) == ["layers.0.mla/combined", "layers.1.mla/combined", "layers.1.mla/hidden"]
+    assert fused.record["digests"]["outputs"] == expected
+    assert all(dropped.record["digests"]["outputs"][name] != digest for name, digest in expected.items())
+
+
 def test_the_record_says_that_nothing_was_timed_or_computed(capture: Capture) -> None:
     run = capture(TOY, "fused", "--seed", "5", "--shape", "layers=2")
     assert run.record["timed"] is False
