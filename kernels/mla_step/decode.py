@@ -48,10 +48,10 @@ def decode_config(rows: int, num_heads: int, capacity: int, multiprocessors: int
     A program of 64 heads fills a multiprocessor, so tokens are split only as far as that gives each one a program.
     """
     block_heads = min(64, max(16, triton.next_power_of_2(num_heads)))
-    block_tokens = 32
+    block_tokens = 64
     programs = max(rows, 1) * triton.cdiv(num_heads, block_heads)
     splits = min(max(1, multiprocessors // programs), triton.cdiv(capacity, block_tokens))
-    return DecodeConfig(block_heads, block_tokens, splits, num_warps=8 if block_heads == 64 else 4, num_stages=3)
+    return DecodeConfig(block_heads, block_tokens, splits, num_warps=8 if block_heads == 64 else 4, num_stages=2)
 
 
 def multiprocessors(device: torch.device | str) -> int:

@@ -17,7 +17,7 @@ WORKLOAD = kernels.get("mla-step")
 
 #: fp16, because the interpreter's product of bf16 matrices is wrong.
 TINY: dict[str, ShapeValue] = {
-    **{"rows": 4, "requests": 3, "heads": 4, "ranks": 2, "layers": 2, "hidden": 64, "context": 64},
+    **{"rows": 4, "requests": 3, "heads": 4, "ranks": 2, "layers": 2, "hidden": 64, "context": 16},
     **{"q_lora": 32, "kv_lora": 16, "qk_nope": 16, "qk_rope": 16, "v_head": 16, "dtype": "fp16"},
 }
 LATENT, ROPE = 32, 16

@@ -63,9 +63,12 @@ def compare_with_reference(
 
 
 @pytest.mark.parametrize("inputs", ["timing", "digest"])
-@pytest.mark.parametrize("variant", ["eager", "fused"])
-def test_a_step_agrees_with_double_precision(variant: str, inputs: InputSet, device: str) -> None:
-    check_against_reference(context(variant, device, rows=7, requests=6), inputs, TOLERANCE["fp16"])
+@pytest.mark.parametrize(("variant", "tokens"), [("eager", 16), ("fused", 400)])
+def test_a_step_agrees_with_double_precision(variant: str, tokens: int, inputs: InputSet, device: str) -> None:
+    """With attention in one split and in several."""
+    built = context(variant, device, rows=7, requests=6, context=tokens)
+    assert (build_step(built).notes["attention_splits"] > 1) == (tokens == 400)
+    check_against_reference(built, inputs, TOLERANCE["fp16"])
 
 
 def test_all_variants_agree_except_the_one_without_a_mask(device: str) -> None:
@@ -165,7 +168,8 @@ def test_notes_say_what_was_run() -> None:
     assert notes["parameters"] == 3 * (64 * 64 + 2 * 32 * 32 + 2 * 2 * 16 * 16 + 32 * 64)
     # 13 requests of 400 to 450 local tokens of 32 fp16 numbers.
     assert 13 * 400 * 64 <= notes["kv_bytes_a_layer_timing"] < 13 * 450 * 64
-    assert notes["attention_splits"] == 9
+    # 14 rows of one block of heads each leave most of 132 multiprocessors free.
+    assert 2 <= notes["attention_splits"] <= 132 // 14
 
 
 @pytest.mark.parametrize(
