@@ -46,7 +46,7 @@ def _query(hidden: torch.Tensor, layer: LayerInputs, sizes: Sizes) -> torch.Tens
     """This rank's absorbed query heads, ``[R, h, kv_lora + qk_rope]``."""
     down = (_norm(hidden) @ layer.qkv_a.double().t())[:, : sizes.q_lora]
     query = (_norm(down) @ layer.q_b.double().t()).view(sizes.rows, sizes.local_heads, sizes.query_width)
-    nope, rope = query.split([sizes.qk_nope, sizes.qk_rope], dim=-1)
+    nope, rope = query[:, :, : sizes.qk_nope], query[:, :, sizes.qk_nope :]
     return torch.cat([torch.einsum("rhn,hnc->rhc", nope, layer.k_up.double()), rope], dim=-1)
 
 
