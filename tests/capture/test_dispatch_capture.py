@@ -152,3 +152,19 @@ def test_an_existing_directory_is_kept_without_force_and_replaced_with_it(tmp_pa
     assert replaced.returncode == 0, replaced.stderr
     assert run_dir.load(tmp_path / "run").record["workload"]["variant"] == "lossy"
     assert names(tmp_path) == ["run"]
+
+
+def test_variants_of_other_bits_are_judged_by_their_references(capture: Capture, tmp_path: Path) -> None:
+    sizes = {"rows": 4, "rows_per_request": 2, "q_heads": 3, "head_dim": 16, "width": 131, "page": 16, "context": 160}
+    shapes = [f"--shape={name}={value}" for name, value in {**sizes, "layers": 2, "dtype": "fp16"}.items()]
+    default, sm_90, dropped = (
+        capture("qsa-attention", variant, "--run-bodies", *shapes) for variant in ("default", "sm_90", "dropped")
+    )
+    assert default.record["digests"]["outputs"] != sm_90.record["digests"]["outputs"]
+    assert [w["code"] for w in dropped.record["warnings"]] == ["outputs-off-reference"]
+
+    kept = profkit("diff", default.path, sm_90.path, "--format", "json", cwd=tmp_path)
+    lost = profkit("diff", default.path, dropped.path, "--format", "json", cwd=tmp_path)
+
+    assert (kept.returncode, json.loads(kept.stdout)["work"]) == (0, "preserved")
+    assert (lost.returncode, json.loads(lost.stdout)["work"]) == (1, "lost")
