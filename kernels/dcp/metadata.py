@@ -41,35 +41,45 @@ class BatchMetadata:
         return float(self.empty.float().mean()) if self.empty.numel() else 0.0
 
 
-def timing_metadata(rows: int, requests: int, slots: int, ranks: int, generator: torch.Generator) -> BatchMetadata:
+def timing_metadata(
+    rows: int, requests: int, slots: int, ranks: int, generator: torch.Generator, rank: int | None = None
+) -> BatchMetadata:
     """A decode batch at 8k context: one row a request, no empty shard, the rest of `rows` is padding.
 
     Args:
         rows: R.
         requests: real requests, at most `rows`.
         slots: S, at least `requests`; the slots past them have no rows and no KV.
-        ranks: N; lengths are those of the last rank, which gets the fewest tokens.
+        ranks: N.
+        generator: in one state on all ranks, which run one batch.
+        rank: whose local lengths they are; None for the last rank, which gets the fewest tokens.
     """
+    rank = ranks - 1 if rank is None else rank
     extra = torch.randint(0, GENERATED_TOKENS, (requests,), generator=generator).tolist()
-    lengths = [local_length(CONTEXT_TOKENS + tokens, ranks - 1, ranks) for tokens in extra]
+    lengths = [local_length(CONTEXT_TOKENS + tokens, rank, ranks) for tokens in extra]
     padding = slots - requests
     return _metadata(rows, [1] * requests + [0] * padding, lengths + [0] * padding)
 
 
-def digest_metadata(rows: int, requests: int, slots: int, ranks: int, generator: torch.Generator) -> BatchMetadata:
-    """A batch of the same sizes with ragged spans, requests without rows, and about half of its rows empty.
+def digest_metadata(
+    rows: int, requests: int, slots: int, ranks: int, generator: torch.Generator, rank: int | None = None
+) -> BatchMetadata:
+    """A batch of the same sizes with ragged spans, requests without rows, and about half of its rows empty: other ones
+    on each rank.
 
     The same arguments as `timing_metadata`. A batch of very few rows may miss `MASKED_SHARE`; its own share says so.
     """
+    rank = ranks - 1 if rank is None else rank
     spans = _ragged_spans(requests, slots, generator)
     masked = rows - requests
     lengths = [0] * slots
-    for index in torch.randperm(slots, generator=generator).tolist():
+    order = torch.randperm(slots, generator=generator).roll((rank + 1) % ranks * slots // ranks)
+    for index in order.tolist():
         fits = masked + spans[index] <= MASKED_SHARE[1] * rows
         if spans[index] > 0 and masked < MASKED_SHARE[0] * rows and fits:
             masked += spans[index]
         else:
-            lengths[index] = local_length(CONTEXT_TOKENS + 8 * index, ranks - 1, ranks)
+            lengths[index] = local_length(CONTEXT_TOKENS + 8 * index, rank, ranks)
     return _metadata(rows, spans, lengths)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from profkit.errors import ProfkitError
 from profkit.kernels.dcp.combine import Collective, Combine, CombineBuffers, Metadata, local_copy
+from profkit.kernels.dcp.exchange import DISTRIBUTED
 from profkit.kernels.dcp.layout import buffer_shape, heads_per_rank
 from profkit.kernels.dcp.metadata import BatchMetadata, digest_metadata, timing_metadata
 from profkit.workload import BuildContext, InputSet, Layer, Scope, Step
@@ -53,8 +54,12 @@ def build_step(context: BuildContext, collective: Collective = local_copy) -> St
     The digest inputs mask about half of the rows; in both input sets the padding rows' payload is NaN, and the LSE of
     rows to be masked is an ordinary number, so that a mask that is left out shows in the result.
 
+    Where the ranks are processes, all of them run one batch, each with the lengths of its own shard, its own empty rows
+    and its own random inputs; else this process stands for the last rank.
+
     Args:
-        context: shapes, variant, device and seed. Random inputs are drawn on the CPU, so they are the same everywhere.
+        context: shapes, variant, device, seed and rank. Random inputs are drawn on the CPU, so they are the same
+            everywhere.
         collective: the exchange; a real all-to-all on several GPUs.
 
     Raises:
@@ -62,12 +67,16 @@ def build_step(context: BuildContext, collective: Collective = local_copy) -> St
     """
     sizes = _sizes(context)
     generator = torch.Generator(device="cpu").manual_seed(context.seed)
+    distributed = context.shapes.get("exchange") == DISTRIBUTED
+    rank = context.rank if distributed else None
     slots = sizes.rows
     batch_sizes = (sizes.rows, sizes.requests, slots, sizes.ranks)
     batches: dict[InputSet, BatchMetadata] = {
-        "timing": timing_metadata(*batch_sizes, generator).to(context.device),
-        "digest": digest_metadata(*batch_sizes, generator).to(context.device),
+        "timing": timing_metadata(*batch_sizes, generator, rank).to(context.device),
+        "digest": digest_metadata(*batch_sizes, generator, rank).to(context.device),
     }
+    if distributed:
+        generator.manual_seed(context.seed + 1 + context.rank)
     metadata = Metadata.zeros(slots, context.device)
     combine = Combine("dcp-combine", context.variant, sizes.rows, metadata, collective)
     pristine_lse = torch.randn(sizes.layers, sizes.rows, sizes.heads, generator=generator).to(context.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profkit.kernels.dcp.exchange import EXCHANGE, job_shapes
 from profkit.kernels.dcp.variants import COMBINE_VARIANTS
 from profkit.kernels.gpu_packages import gpu_packages
 from profkit.workload import BuildContext, Shape, Step, Workload
@@ -9,8 +10,9 @@ from profkit.workload import BuildContext, Shape, Step, Workload
 
 def _build(context: BuildContext) -> Step:
     with gpu_packages("dcp-combine"):
+        from profkit.kernels.dcp.collective import collective_for
         from profkit.kernels.dcp.step import build_step
-    return build_step(context)
+    return build_step(context, collective_for(context))
 
 
 DCP_COMBINE = Workload(
@@ -21,7 +23,8 @@ DCP_COMBINE = Workload(
         "rows": Shape(56, "rows of the batch, padding included"),
         "requests": Shape(0, "requests, one row each; 0 means 13 of every 14 rows: 52 of 56, the rest padding"),
         "heads": Shape(96, "attention heads of all ranks together"),
-        "ranks": Shape(8, "ranks that share the KV cache"),
+        "ranks": Shape(8, "ranks that share the KV cache; the processes where the exchange is between them"),
+        "exchange": EXCHANGE,
         "head_dim": Shape(512, "width of one head's output, a power of two"),
         "layers": Shape(24, "MLA layers in a step"),
         "gemm_in": Shape(1536, "input width of the layer's GEMM"),
@@ -29,4 +32,5 @@ DCP_COMBINE = Workload(
         "dtype": Shape("bf16", "dtype of the attention output and the GEMM", choices=("bf16", "fp16", "fp32")),
     },
     build=_build,
+    job_shapes=job_shapes,
 )
