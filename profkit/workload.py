@@ -51,8 +51,8 @@ class BuildContext:
         shapes: every shape of the workload, with the user's values filled in.
         device: a torch device string, ``"cuda"`` or ``"cpu"``.
         seed: seeds every random input; the same seed gives the same bits in every variant.
-        rank, world_size: this process among those of ``--nproc``; 0 of 1 without it. With ``--nproc`` the default process
-            group of torch.distributed is made before the workload is built: NCCL on GPUs, gloo on CPUs.
+        rank, world_size: this process among those of ``--nproc``; 0 of 1 without it. With ``--nproc`` the default
+            process group of torch.distributed is made before the workload is built: NCCL on GPUs, gloo on CPUs.
     """
 
     variant: str

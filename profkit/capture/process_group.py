@@ -70,9 +70,9 @@ def backend() -> str | None:
 def aligner(spin_cycles: int) -> Callable[[], None]:
     """What to call before a replay so that it starts on all ranks at once; does nothing without a process group.
 
-    It enqueues a kernel that spins and an all-reduce behind it: the ranks' GPUs leave the all-reduce within
-    microseconds, and what the host enqueues meanwhile follows at once. A barrier on the hosts would leave the GPUs apart
-    by what two hosts differ in launching a graph. Call it outside what is counted.
+    It enqueues a kernel that spins and an all-reduce behind it: the ranks' GPUs leave the all-reduce together, and what
+    the host enqueues meanwhile follows at once. A barrier of the processes would leave the GPUs apart by what these
+    differ in launching a graph. Call it outside what is counted.
     """
     if not joined():
         return lambda: None

@@ -133,7 +133,7 @@ def record_into(
     """Run the workload once and fill `directory`, each run.json last.
 
     Args:
-        directory: empty; becomes the run directory, or with ``--nproc`` that of the ranks' run directories ``0``, ``1``…
+        directory: empty; becomes the run directory, or with ``--nproc`` the parent of the ranks' ``0``, ``1``…
         crash_log: where the output of a worker that fails is kept.
         repetition: the `repetition` field of run.json.
 

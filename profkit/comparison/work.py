@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from profkit import jobs
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
 
 
@@ -25,10 +26,10 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
         message = f"{unsteady[0]} gave other outputs when it ran without the profiler, so digests tell nothing."
         return "unknown", Reason("digests-not-reproducible", message)
     for side in (before, after):
-        if len({json.dumps(d["outputs"], sort_keys=True) for d in map(_digests, side.runs) if d is not None}) > 1:
+        if _disagree(side):
             message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
             return "unknown", Reason("digests-not-reproducible", message)
-    one, other = first["outputs"], second["outputs"]
+    one, other = _outputs(before), _outputs(after)
     missing = sorted(set(one) ^ set(other))
     if missing:
         return "lost", Reason("outputs-missing", f"{len(missing)} outputs exist on one side only, e.g. {missing[0]}.")
@@ -68,6 +69,31 @@ def _took_time(fusion: Fusion) -> bool:
 def _digests(entry: Input) -> Mapping[str, Any] | None:
     digests = (entry.record or {}).get("digests")
     return digests if isinstance(digests, Mapping) and digests.get("outputs") else None
+
+
+def _by_rank(side: Input) -> Iterator[tuple[int | None, Mapping[str, str]]]:
+    """Which rank each run is (None for a run that is no rank), and its outputs' digests."""
+    for run in side.runs:
+        of, digests = jobs.rank_of(run.record), _digests(run)
+        if digests is not None:
+            yield None if of is None else of.rank, digests["outputs"]
+
+
+def _disagree(side: Input) -> bool:
+    """Whether runs that should compute the same do not; ranks have outputs of their own."""
+    found: dict[int | None, set[str]] = {}
+    for rank, outputs in _by_rank(side):
+        found.setdefault(rank, set()).add(json.dumps(outputs, sort_keys=True))
+    return any(len(texts) > 1 for texts in found.values())
+
+
+def _outputs(side: Input) -> dict[str, str]:
+    """Output name to digest, for every rank of a side."""
+    return {
+        name if rank is None else f"rank {rank}: {name}": digest
+        for rank, outputs in _by_rank(side)
+        for name, digest in outputs.items()
+    }
 
 
 def _notes(digests: Mapping[str, Any]) -> str:

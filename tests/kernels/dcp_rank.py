@@ -115,6 +115,12 @@ def collectives_are_right(device: str) -> bool:
     return torch.equal(gathered, expected) and torch.equal(summed, expected.sum(0) + 100 * RANK * RANKS)
 
 
+def say(text: str) -> None:
+    """One line of the report."""
+    sys.stdout.write(f"rank {RANK} of {RANKS}, {text}\n")
+    sys.stdout.flush()
+
+
 def main(dtype_name: str, variants: list[str]) -> int:
     """Check each variant; 0 where all are right."""
     gpu = torch.cuda.is_available()
@@ -132,9 +138,9 @@ def main(dtype_name: str, variants: list[str]) -> int:
             # A comparison with NaN is false.
             right = error <= TOLERANCE[dtype_name]
             wrong += not right
-            print(f"rank {RANK} of {RANKS}, {variant}, {run.__name__}: largest error {error:.2e}", flush=True)
+            say(f"{variant}, {run.__name__}: largest error {error:.2e}")
     right = collectives_are_right(device)
-    print(f"rank {RANK} of {RANKS}, all_gather and reduce_scatter: {'right' if right else 'WRONG'}", flush=True)
+    say(f"all_gather and reduce_scatter: {'right' if right else 'WRONG'}")
     if gpu:
         torch.cuda.synchronize()
     dist.barrier()
