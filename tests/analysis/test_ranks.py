@@ -92,16 +92,16 @@ def test_copies_of_a_rank_add_no_certainty(bench: Bench, jobs_a_side: int) -> No
 
 
 def test_a_rank_counts_once_in_its_jobs_mean_whatever_its_number_of_replays(bench: Bench) -> None:
-    def jobs_of(label: str, layer: str) -> Input:
+    def jobs_of(label: str, layer: str, slow_replays: int) -> Input:
         slow, fast = layer.replace("gemm:3000", "gemm:5000"), layer
         parts = []
         for job in range(2):
-            for rank, (text, replays) in enumerate(((slow, 2), (fast, 8))):
+            for rank, (text, replays) in enumerate(((slow, slow_replays), (fast, 10 - slow_replays))):
                 recorded = step_recording([text] * 3, replays=replays, seed=job).rows
                 parts.append((recorded, record(rank, f"{label}{job}")))
         return side(bench, label, *parts)
 
-    comparison = compare(jobs_of("before", BEFORE), jobs_of("after", AFTER))
+    comparison = compare(jobs_of("before", BEFORE, 2), jobs_of("after", AFTER, 8))
     gemm = next(f for f in comparison.findings if f.row.name == "gemm")
     assert comparison.samples == "runs"
     assert gemm.row.ns_before / 3 / comparison.steps[0] == pytest.approx(4000, abs=2)
