@@ -29,7 +29,7 @@ def join(job: Job, *, gpu: bool) -> None:
         gpu: over NCCL, with the GPU of the rank's number; else over gloo.
 
     Raises:
-        ProfkitError: there is no GPU of that number, or the ranks do not find each other.
+        ProfkitError: there is no GPU of that number.
     """
     job.at("joining the process group")
     if gpu and job.rank >= torch.cuda.device_count():
@@ -42,16 +42,13 @@ def join(job: Job, *, gpu: bool) -> None:
         torch.cuda.set_device(job.rank)
         # Named, so that the communicator is made now and not inside the recorded window.
         device = torch.device("cuda", job.rank)
-    try:
-        dist.init_process_group(
-            "nccl" if gpu else "gloo",
-            rank=job.rank,
-            world_size=job.world_size,
-            timeout=timedelta(seconds=job.timeout_s),
-            device_id=device,
-        )
-    except (RuntimeError, ValueError) as error:
-        raise ProfkitError(f"The ranks cannot make a process group: {str(error).strip().splitlines()[0]}") from error
+    dist.init_process_group(
+        "nccl" if gpu else "gloo",
+        rank=job.rank,
+        world_size=job.world_size,
+        timeout=timedelta(seconds=job.timeout_s),
+        device_id=device,
+    )
 
 
 def joined() -> bool:
@@ -90,7 +87,15 @@ def aligner(spin_cycles: int) -> Callable[[], None]:
 
 def leave() -> None:
     """Leave the process group, once the result is written. A group that cannot be left ends with the process."""
-    leaving = threading.Thread(target=dist.destroy_process_group, daemon=True)
+    device = torch.cuda.current_device() if dist.get_backend() == "nccl" else None
+
+    def destroy() -> None:
+        if device is not None:
+            # A thread begins with the first GPU, which is another rank's.
+            torch.cuda.set_device(device)
+        dist.destroy_process_group()
+
+    leaving = threading.Thread(target=destroy, daemon=True)
     leaving.start()
     leaving.join(_LEAVE_S)
     if leaving.is_alive():

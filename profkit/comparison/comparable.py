@@ -153,13 +153,13 @@ def _silent_nodes(before: Input, after: Input) -> Iterator[Reason]:
 
 
 def _are_exchanges(run: Input) -> bool:
-    """Whether every scope of a layer's silent nodes holds a collective's kernel."""
-    chosen = run.census.chosen
-    layers = chosen.layers.iloc[chosen.slots["layer"].to_numpy()]
+    """Whether every scope of a layer's silent nodes holds a collective."""
+    slots, layers = run.census.chosen.slots, run.census.chosen.layers
+    scopes = layers["scope"].iloc[slots["layer"].to_numpy()]
     held = {
         f"{scope}/{inside}" if inside else scope
-        for scope, inside, name in zip(layers["scope"], chosen.slots["inside"], chosen.slots["name"], strict=True)
-        if roles.is_collective(name)
+        for scope, inside, role in zip(scopes, slots["inside"], roles.of_slots(slots, run.record), strict=True)
+        if role == "collective"
     }
     return set(run.census.silent_nodes.layer_scopes) <= held
 
