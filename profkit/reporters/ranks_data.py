@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profkit import jobs, roles
 from profkit.accounting import KindCensus
-from profkit.comparison.model import Comparison, Input
 from profkit.jobs import Record, Shares
+
+if TYPE_CHECKING:
+    from profkit.comparison.model import Comparison, Input
 
 _START_SKEW = {
     "us": None,
