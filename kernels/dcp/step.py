@@ -11,7 +11,8 @@ from profkit.errors import ProfkitError
 from profkit.kernels.dcp.combine import Collective, Combine, CombineBuffers, Metadata, local_copy
 from profkit.kernels.dcp.exchange import DISTRIBUTED
 from profkit.kernels.dcp.layout import buffer_shape, heads_per_rank
-from profkit.kernels.dcp.metadata import BatchMetadata, digest_metadata, timing_metadata
+from profkit.kernels.dcp.metadata import BatchMetadata, batch_notes, digest_metadata, timing_metadata
+from profkit.kernels.shapes import positive, power_of_two, real_requests, whole_heads
 from profkit.workload import BuildContext, InputSet, Layer, Scope, Step
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -72,8 +73,8 @@ def build_step(context: BuildContext, collective: Collective = local_copy) -> St
     slots = sizes.rows
     batch_sizes = (sizes.rows, sizes.requests, slots, sizes.ranks)
     batches: dict[InputSet, BatchMetadata] = {
-        "timing": timing_metadata(*batch_sizes, generator, rank).to(context.device),
-        "digest": digest_metadata(*batch_sizes, generator, rank).to(context.device),
+        "timing": timing_metadata(*batch_sizes, generator, rank=rank).to(context.device),
+        "digest": digest_metadata(*batch_sizes, generator, rank=rank).to(context.device),
     }
     if distributed:
         generator.manual_seed(context.seed + 1 + context.rank)
@@ -101,13 +102,7 @@ def build_step(context: BuildContext, collective: Collective = local_copy) -> St
         refresh=refresh,
         outputs=outputs,
         once=combine.once,
-        notes={
-            "real_rows": sizes.requests,
-            "padding_rows": sizes.rows - sizes.requests,
-            "masked_share_timing": round(batches["timing"].masked_share, 4),
-            "masked_share_digest": round(batches["digest"].masked_share, 4),
-            "digest_inputs": f"{batches['digest'].masked_share:.0%} of the rows masked",
-        },
+        notes=batch_notes(batches),
     )
 
 
@@ -153,22 +148,10 @@ def _layer_buffers(sizes: _Sizes, lse: torch.Tensor, device: str, generator: tor
 
 def _sizes(context: BuildContext) -> _Sizes:
     names = ("rows", "heads", "ranks", "head_dim", "layers", "gemm_in", "gemm_out")
-    shape = {name: context.int_shape(name) for name in names}
-    for name, value in shape.items():
-        if value < 1:
-            raise ProfkitError(f"dcp-combine: --shape {name}={value} must be at least 1.")
-    rows, heads, ranks, head_dim = shape["rows"], shape["heads"], shape["ranks"], shape["head_dim"]
-    requests = context.int_shape("requests") or max(1, rows * 13 // 14)
-    if not 1 <= requests <= rows:
-        raise ProfkitError(
-            f"dcp-combine: --shape requests={requests} must lie between 1 and rows={rows}: each request is one row."
-        )
-    if heads % ranks:
-        raise ProfkitError(
-            f"dcp-combine: heads={heads} cannot be divided evenly over ranks={ranks}. Give a --shape heads that can."
-        )
-    if head_dim & (head_dim - 1) or head_dim < 2:
-        raise ProfkitError(f"dcp-combine: --shape head_dim={head_dim} must be a power of two from 2 up.")
+    shape = positive("dcp-combine", context, names)
+    requests = real_requests("dcp-combine", context, shape["rows"])
+    whole_heads("dcp-combine", shape["heads"], shape["ranks"])
+    power_of_two("dcp-combine", "head_dim", shape["head_dim"], least=2)
     dtype = context.shapes["dtype"]
     if dtype not in _DTYPES:
         raise ProfkitError(f"dcp-combine: --shape dtype={dtype} is not known. Choose from {', '.join(_DTYPES)}.")

@@ -95,14 +95,14 @@ def test_a_distributed_exchange_without_a_group_is_refused() -> None:
 
 def test_ranks_run_one_batch_with_lengths_and_empty_rows_of_their_own() -> None:
     sizes = (56, 52, 56, 4)
-    batches = [timing_metadata(*sizes, torch.Generator().manual_seed(3), rank) for rank in range(4)]
+    batches = [timing_metadata(*sizes, torch.Generator().manual_seed(3), rank=rank) for rank in range(4)]
     assert all(torch.equal(batch.query_start_loc, batches[0].query_start_loc) for batch in batches)
     # 8192 tokens and more, dealt out one by one: the first rank has at most one token more than the last.
     spread = batches[0].seq_lens - batches[3].seq_lens
     assert set(spread.tolist()) == {0, 1}
     assert int(batches[3].seq_lens[:52].min()) >= local_length(8192, 3, 4)
 
-    batches = [digest_metadata(*sizes, torch.Generator().manual_seed(3), rank) for rank in range(4)]
+    batches = [digest_metadata(*sizes, torch.Generator().manual_seed(3), rank=rank) for rank in range(4)]
     assert all(torch.equal(batch.query_start_loc, batches[0].query_start_loc) for batch in batches)
     assert all(0.5 <= batch.masked_share <= 0.65 for batch in batches)
     assert len({tuple(batch.empty.tolist()) for batch in batches}) == 4
