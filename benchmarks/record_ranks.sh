@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Records dcp-combine between real ranks, eager and fused in turns, on a machine with as many GPUs.
+# Records dcp-combine (or WORKLOAD, e.g. dcp-ag-rs) between real ranks, eager and fused in turns, a GPU a rank.
 #
 #   benchmarks/record_ranks.sh DIRECTORY RANKS PAIRS SECONDS [extra options of `profkit capture`]
 #
@@ -18,6 +18,8 @@ seconds=${4:?$usage}
 shift 4
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
+workload=${WORKLOAD:-dcp-combine}
+variants=(eager fused fused-planar ag-rs/eager ag-rs/fused)
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0} NVSHMEM_DISABLE_NVLS=${NVSHMEM_DISABLE_NVLS:-1}
 export TORCH_SYMM_MEM_DISABLE_MULTICAST=${TORCH_SYMM_MEM_DISABLE_MULTICAST:-1} NCCL_DEBUG=${NCCL_DEBUG:-WARN}
@@ -49,7 +51,7 @@ check() {
   echo "== every rank's heads against attention over the whole KV cache"
   for ((rank = 0; rank < ranks; rank++)); do
     RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
-      timeout --signal=TERM --kill-after=5 90 "$python" "$root/tests/kernels/dcp_rank.py" bf16 eager fused hoisted-pack \
+      timeout --signal=TERM --kill-after=5 90 "$python" "$root/tests/kernels/dcp_rank.py" bf16 "${variants[@]}" \
       > "$directory/check.$rank.log" 2>&1 &
     pids+=($!)
   done
@@ -62,14 +64,15 @@ check() {
 capture() { # PROFILER PAIRS SECONDS extra…
   local profiler=$1 count=$2 limit=$3
   shift 3
-  profkit "$((limit + 90))" "capture.$profiler.txt" capture dcp-combine --variant eager --against fused \
+  profkit "$((limit + 90))" "capture.$profiler.txt" capture "$workload" --variant eager --against fused \
     --pairs "$count" --nproc "$ranks" --shape exchange=distributed --profiler "$profiler" --replays 10 \
     --rank-timeout 80 --stop-after "$limit" -o "$directory/runs.$profiler" "$@"
 }
 
 nvidia-smi --query-gpu=index,name,driver_version --format=csv,noheader
 nvidia-smi topo -m 2>/dev/null | head -n $((ranks + 1))
-"$python" -c 'import torch; print("torch", torch.__version__, "NCCL", torch.cuda.nccl.version(), "GPUs", torch.cuda.device_count())'
+"$python" -c 'import torch
+print("torch", torch.__version__, "NCCL", torch.cuda.nccl.version(), "GPUs", torch.cuda.device_count())'
 
 check || failed=$((failed + 1))
 used=nsys

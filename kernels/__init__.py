@@ -18,6 +18,7 @@ from profkit.workload import Workload
 #: A new kernel family adds its line here: name → ``module:attribute``.
 _SHIPPED = {
     "dcp-combine": "profkit.kernels.dcp.workload:DCP_COMBINE",
+    "dcp-ag-rs": "profkit.kernels.dcp.workload:DCP_AG_RS",
 }
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from profkit.errors import ProfkitError
+from profkit.kernels.dcp.ag_rs_combine import LOCAL, Collectives
 from profkit.kernels.dcp.combine import Collective, local_copy
 from profkit.kernels.dcp.exchange import DISTRIBUTED
 from profkit.workload import BuildContext
@@ -31,13 +32,22 @@ def is_distributed(context: BuildContext) -> bool:
     return True
 
 
-def collective_for(context: BuildContext) -> Collective:
+def all_to_all_for(context: BuildContext) -> Collective:
     """The all-to-all that the context asks for: `all_to_all`, or the copy on the device.
 
     Raises:
         ProfkitError: see `is_distributed`.
     """
     return all_to_all if is_distributed(context) else local_copy
+
+
+def ag_rs_for(context: BuildContext) -> Collectives:
+    """The all-gather and the reduce-scatter that the context asks for: `all_gather` and `reduce_scatter`, or stand-ins.
+
+    Raises:
+        ProfkitError: see `is_distributed`.
+    """
+    return Collectives(all_gather, reduce_scatter) if is_distributed(context) else LOCAL
 
 
 def all_to_all(send: torch.Tensor, recv: torch.Tensor) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from profkit.errors import ProfkitError
+from profkit.kernels.dcp.layout import Layout
 from profkit.kernels.dcp.mask import mask_dcp_empty_shards_, row_mask
 from profkit.kernels.dcp.metadata import BatchMetadata
 from profkit.kernels.dcp.pack import pack
@@ -18,6 +19,7 @@ from profkit.kernels.dcp.unpack import unpack_combine
 from profkit.workload import Scope
 
 #: Moves ``send`` to ``recv``, both ``[N, R, h, D + P]``, on the current stream: ``recv[n]`` is what rank n sent here.
+#: The variants' layouts differ in where a chunk's LSEs stand, and in no size.
 Collective = Callable[[torch.Tensor, torch.Tensor], None]
 
 
@@ -54,7 +56,7 @@ class CombineBuffers:
     Args:
         out: ``[R, H, D]``, the partial attention output of this rank.
         lse: ``[R, H]`` fp32, its LSE; the eager mask overwrites it.
-        send, recv: ``[N, R, h, D + P]``.
+        send, recv: ``[N, R, h, D + P]``, in the variant's layout.
         result: ``[R, h, D]``.
     """
 
@@ -110,6 +112,7 @@ class Combine:
         if variant not in arms:
             raise ProfkitError(f"{workload} has no variant {variant!r}. It has: {', '.join(arms)}.")
         self._mask_and_pack = arms[variant]
+        self._layout = Layout.PLANAR if variant.endswith("-planar") else Layout.INTERLEAVED
         #: Work done once a step, before the layers; None where the variant has none.
         self.once = self._row_mask.compute if variant.startswith("hoisted") else None
 
@@ -120,7 +123,7 @@ class Combine:
             with scope("exchange"):
                 self._collective(buffers.send, buffers.recv)
             with scope("unpack"):
-                unpack_combine(buffers.recv, buffers.result)
+                unpack_combine(buffers.recv, buffers.result, layout=self._layout)
 
     def _arms(self) -> dict[str, _MaskAndPack]:
         """How each variant brings a layer's output and LSE into the send buffer."""
@@ -133,7 +136,14 @@ class Combine:
 
         def fused(scope: Scope, layer: CombineBuffers) -> None:
             with scope("pack"):
-                pack(layer.out, layer.lse, layer.send, metadata.seq_lens, metadata.query_start_loc)
+                pack(
+                    layer.out,
+                    layer.lse,
+                    layer.send,
+                    metadata.seq_lens,
+                    metadata.query_start_loc,
+                    layout=self._layout,
+                )
 
         def hoisted_fill(scope: Scope, layer: CombineBuffers) -> None:
             with scope("mask"):
@@ -151,6 +161,7 @@ class Combine:
         return {
             "eager": eager,
             "fused": fused,
+            "fused-planar": fused,
             "hoisted": hoisted_fill,
             "hoisted-pack": hoisted_pack,
             "dropped": pack_only,

@@ -1,5 +1,6 @@
 """One rank of a real combine: attention over its shard of a KV cache, exchanged with the other ranks, against attention
-over the whole. Run by `test_dcp_ranks` as a process of its own: ``python dcp_rank.py DTYPE VARIANT…``.
+over the whole. Run by `test_dcp_ranks` as a process of its own: ``python dcp_rank.py DTYPE VARIANT…``, where a variant of
+the combine by all-gather and reduce-scatter is called ``ag-rs/VARIANT``.
 
 It prints a line for each variant and ends with status 1 where a result is wrong.
 """
@@ -9,13 +10,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
+from profkit.capture.ranges import no_ranges
 from profkit.kernels.dcp import reference
+from profkit.kernels.dcp.ag_rs_combine import AgRsBuffers, AgRsCombine, Collectives
 from profkit.kernels.dcp.collective import all_gather, all_to_all, reduce_scatter
 from profkit.kernels.dcp.combine import Combine, CombineBuffers, Metadata
 from profkit.kernels.dcp.layout import buffer_shape
@@ -56,33 +59,57 @@ def attention() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def combined(variant: str, dtype: torch.dtype, device: str, run: Callable[[Callable[[], None]], None]) -> torch.Tensor:
-    """This rank's heads of the combined attention, ``[R, h, D]``, by the kernels and a real all-to-all."""
-    out, lse, _ = attention()
-    shape = buffer_shape(RANKS, ROWS, out.shape[1], HEAD_DIM, dtype)
-    zeros = torch.zeros(shape, dtype=dtype, device=device)
-    stale = lse.float().to(device)
-    buffers = CombineBuffers(
-        out=out.to(dtype).to(device),
-        lse=stale.clone(),
-        send=zeros,
-        recv=zeros.clone(),
-        result=torch.zeros(ROWS, HEADS_A_RANK, HEAD_DIM, dtype=dtype, device=device),
-    )
+    """This rank's heads of the combined attention, ``[R, h, D]``, by the kernels and real collectives."""
+    out, pristine_lse, _ = attention()
+    out, pristine_lse = out.to(dtype).to(device), pristine_lse.float().to(device)
+    lse = pristine_lse.clone()
     metadata = Metadata.zeros(ROWS, device)
     lengths = [local_length(length, RANK, RANKS) for length in LENGTHS]
     metadata.seq_lens[: len(LENGTHS)] = torch.tensor(lengths, dtype=torch.int32)
     starts = [min(slot, len(LENGTHS)) for slot in range(ROWS + 1)]
     metadata.query_start_loc.copy_(torch.tensor(starts, dtype=torch.int32))
-    combine = Combine("test", variant, ROWS, metadata, all_to_all)
+    make = ag_rs if variant.startswith("ag-rs/") else all_to_all_combine
+    launch, result = make(variant.removeprefix("ag-rs/"), out, lse, metadata)
 
     def step() -> None:
-        buffers.lse.copy_(stale)
-        if combine.once is not None:
-            combine.once(lambda name: nullcontext())
-        combine.run(lambda name: nullcontext(), buffers)
+        lse.copy_(pristine_lse)
+        launch()
 
     run(step)
-    return buffers.result.cpu()
+    return result.cpu()
+
+
+Made = tuple[Callable[[], None], torch.Tensor]
+
+
+def all_to_all_combine(variant: str, out: torch.Tensor, lse: torch.Tensor, metadata: Metadata) -> Made:
+    """What launches the combine by all-to-all, and what it writes."""
+    zeros = partial(torch.zeros, dtype=out.dtype, device=out.device)
+    shape = buffer_shape(RANKS, ROWS, out.shape[1], HEAD_DIM, out.dtype)
+    buffers = CombineBuffers(out, lse, zeros(shape), zeros(shape), zeros((ROWS, HEADS_A_RANK, HEAD_DIM)))
+    combine = Combine("test", variant, ROWS, metadata, all_to_all)
+
+    def launch() -> None:
+        if combine.once is not None:
+            combine.once(no_ranges)
+        combine.run(no_ranges, buffers)
+
+    return launch, buffers.result
+
+
+def ag_rs(variant: str, out: torch.Tensor, lse: torch.Tensor, metadata: Metadata) -> Made:
+    """What launches the combine by all-gather and reduce-scatter, and what it writes."""
+    zeros = partial(torch.zeros, device=out.device)
+    buffers = AgRsBuffers(
+        out=out,
+        lse=lse,
+        masked=zeros(lse.shape),
+        gathered=zeros((RANKS, *lse.shape)),
+        corrected=zeros((RANKS, ROWS, HEADS_A_RANK, HEAD_DIM), dtype=out.dtype),
+        result=zeros((ROWS, HEADS_A_RANK, HEAD_DIM), dtype=out.dtype),
+    )
+    combine = AgRsCombine("test", variant, metadata, Collectives(all_gather, reduce_scatter))
+    return partial(combine.run, no_ranges, buffers), buffers.result
 
 
 def at_once(step: Callable[[], None]) -> None:

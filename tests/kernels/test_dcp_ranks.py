@@ -23,6 +23,7 @@ from profkit.workload import BuildContext  # noqa: E402
 
 PROGRAM = Path(__file__).parent / "dcp_rank.py"
 WORKLOAD = kernels.get("dcp-combine")
+VARIANTS = ("eager", "fused", "fused-planar", "hoisted", "hoisted-pack", "ag-rs/eager", "ag-rs/fused")
 GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
@@ -52,7 +53,7 @@ def run_ranks(ranks: int, *arguments: str) -> list[tuple[int, str]]:
 @pytest.mark.skipif(GPUS > 0, reason="the GPU's own test runs here")
 @pytest.mark.parametrize(
     ("ranks", "arguments"),
-    [(2, ("fp32", "eager", "fused", "hoisted", "hoisted-pack")), (8, ("bf16", "eager", "fused"))],
+    [(2, ("fp32", *VARIANTS)), (8, ("bf16", "eager", "fused", "ag-rs/eager", "ag-rs/fused"))],
 )
 def test_over_gloo_every_rank_has_its_heads_of_the_whole_attention(ranks: int, arguments: tuple[str, ...]) -> None:
     for status, output in run_ranks(ranks, *arguments):
@@ -61,14 +62,15 @@ def test_over_gloo_every_rank_has_its_heads_of_the_whole_attention(ranks: int, a
 
 @pytest.mark.skipif(GPUS > 0, reason="shown once, without a GPU")
 def test_without_the_mask_the_result_is_wrong() -> None:
-    assert [status for status, _ in run_ranks(2, "fp32", "dropped")] == [1, 1]
+    for variant in ("dropped", "ag-rs/dropped"):
+        assert [status for status, _ in run_ranks(2, "fp32", variant)] == [1, 1]
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_over_nccl_every_rank_has_its_heads_of_the_whole_attention(dtype: str) -> None:
     # On one GPU the rank exchanges with itself, which is captured all the same.
-    for status, output in run_ranks(GPUS, dtype, "eager", "fused", "hoisted", "hoisted-pack"):
+    for status, output in run_ranks(GPUS, dtype, *VARIANTS):
         assert status == 0, output
 
 
