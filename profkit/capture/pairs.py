@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from profkit.capture import pairs_plan, process, progress, set_aside
 from profkit.capture.floor import Floor
 from profkit.capture.pairs_plan import PLAN_FILE, Arm, Repetition
 from profkit.capture.plan import Options, resolve_variant
+from profkit.capture.plan_file import check_same, locked
 from profkit.capture.workload_run import Session, plan, record_into
 from profkit.errors import ProfkitError
 
@@ -81,9 +79,9 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
         described = pairs_plan.describe(planned, arms, wanted.pairs, keep_report=wanted.keep_report)
         session = Session(planned, found, Floor(planned.profiler, found, wanted.with_floor), wanted.keep_report)
         order = pairs_plan.interleaved(arms, wanted.pairs, planned.nproc)
-        with _locked(output):
+        with locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
-                pairs_plan.check_same(output, pairs_plan.read(output), described)
+                check_same(output, "a repeated capture", pairs_plan.read(output), described)
             else:
                 _start_over(output)
                 pairs_plan.write(output, described)
@@ -124,28 +122,6 @@ def _variants(options: Options, against: str | None) -> tuple[str, str | None]:
 
     workload = kernels.load(options.workload)
     return resolve_variant(workload, options.variant), None if against is None else resolve_variant(workload, against)
-
-
-@contextmanager
-def _locked(output: Path) -> Iterator[None]:
-    """`output`, made if it is not there, and held by this process alone.
-
-    Raises:
-        ProfkitError: it cannot be made, or another capture is recording into it.
-    """
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        handle = os.open(output, os.O_RDONLY)
-    except OSError as error:
-        raise ProfkitError(f"Cannot write to {output}: {error.strerror}.") from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ProfkitError(f"Another profkit is recording into {output}. Wait for it, or end it.") from None
-        yield
-    finally:
-        os.close(handle)
 
 
 def _start_over(output: Path) -> None:

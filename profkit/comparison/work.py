@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from profkit import jobs
+from profkit.comparison import references
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
 
 
 def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     """The answer of the two runs' output digests; None where a side has none or they are not of the same inputs."""
     runs = [*before.runs, *after.runs]
-    digests = [_digests(run) for run in runs]
-    first, second = digests[0], digests[len(before.runs)]
-    if first is None or second is None or any(d is None for d in digests):
+    if any(_digests(run) is None for run in runs):
         return None
     seeds = {(run.record or {}).get("seed") for run in runs}
     if len(seeds) > 1:
@@ -29,15 +28,20 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
         if _disagree(side):
             message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
             return "unknown", Reason("digests-not-reproducible", message)
-    one, other = _outputs(before), _outputs(after)
+    first, second = _together(before), _together(after)
+    one, other = first["outputs"], second["outputs"]
     missing = sorted(set(one) ^ set(other))
     if missing:
         return "lost", Reason("outputs-missing", f"{len(missing)} outputs exist on one side only, e.g. {missing[0]}.")
+    said = references.digest_notes(first)
     different = [name for name in one if one[name] != other[name]]
     if different:
-        message = f"{len(different)} of {len(one)} output digests differ, e.g. {different[0]}{_notes(first)}."
+        judged = references.judge(different, (before.label, first), (after.label, second))
+        if judged is not None:
+            return judged
+        message = f"{len(different)} of {len(one)} output digests differ, e.g. {different[0]}{said}."
         return "lost", Reason("digests-differ", message)
-    return "preserved", Reason("digests-equal", f"All {len(one)} output digests are equal, bit for bit{_notes(first)}.")
+    return "preserved", Reason("digests-equal", f"All {len(one)} output digests are equal, bit for bit{said}.")
 
 
 def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work, Reason]:
@@ -71,31 +75,30 @@ def _digests(entry: Input) -> Mapping[str, Any] | None:
     return digests if isinstance(digests, Mapping) and digests.get("outputs") else None
 
 
-def _by_rank(side: Input) -> Iterator[tuple[int | None, Mapping[str, str]]]:
-    """Which rank each run is (None for a run that is no rank), and its outputs' digests."""
+def _by_rank(side: Input) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
+    """Which rank each run is (None for a run that is no rank), and its digests."""
     for run in side.runs:
         of, digests = jobs.rank_of(run.record), _digests(run)
         if digests is not None:
-            yield None if of is None else of.rank, digests["outputs"]
+            yield None if of is None else of.rank, digests
 
 
 def _disagree(side: Input) -> bool:
     """Whether runs that should compute the same do not; ranks have outputs of their own."""
     found: dict[int | None, set[str]] = {}
-    for rank, outputs in _by_rank(side):
-        found.setdefault(rank, set()).add(json.dumps(outputs, sort_keys=True))
+    for rank, digests in _by_rank(side):
+        found.setdefault(rank, set()).add(json.dumps(digests["outputs"], sort_keys=True))
     return any(len(texts) > 1 for texts in found.values())
 
 
-def _outputs(side: Input) -> dict[str, str]:
-    """Output name to digest, for every rank of a side."""
-    return {
-        name if rank is None else f"rank {rank}: {name}": digest
-        for rank, outputs in _by_rank(side)
-        for name, digest in outputs.items()
-    }
-
-
-def _notes(digests: Mapping[str, Any]) -> str:
-    said = (digests.get("notes") or {}).get("digest_inputs")
-    return f" (inputs: {said})" if isinstance(said, str) else ""
+def _together(side: Input) -> dict[str, Any]:
+    """The digests of one side, the outputs of every rank under names of their own."""
+    together: dict[str, Any] = {"outputs": {}, "references": {"outputs": {}}}
+    for rank, digests in _by_rank(side):
+        prefix = "" if rank is None else f"rank {rank}: "
+        held = digests.get("references") or {}
+        together.setdefault("notes", digests.get("notes"))
+        together["references"] |= {name: value for name, value in held.items() if name != "outputs"}
+        for into, outputs in ((together, digests["outputs"]), (together["references"], held.get("outputs", {}))):
+            into["outputs"] |= {prefix + name: value for name, value in outputs.items()}
+    return together

@@ -57,11 +57,11 @@ def print_diff(comparison: Comparison, out: Console) -> None:
     if comparison.findings:
         table = build(comparison)
         out.print()
-        _print_table(_diff_table(comparison, table), out)
+        print_table(_diff_table(comparison, table), out)
         outside = [*table.outside, *([table.outside_rest] if table.outside_rest else [])]
         if outside:
             out.print()
-            _print_table(_outside_diff_table(comparison, outside), out)
+            print_table(_outside_diff_table(comparison, outside), out)
         lines: list[str | None] = [
             *say.scope_lines(comparison, table),
             *(say.fusion_line(comparison, table, f) for f in comparison.fusions),
@@ -82,7 +82,7 @@ def print_diff(comparison: Comparison, out: Console) -> None:
         out.print(Text(clean(f"[{reason.code}] {reason.message}")))
 
 
-def _print_table(table: Table, out: Console) -> None:
+def print_table(table: Table, out: Console) -> None:
     """Print `table` as wide as it is: a terminal may break its lines, but no number is ever cut."""
     wide = _Console(
         file=out.file,
@@ -167,7 +167,7 @@ def _print_job(job: Mapping[str, Any], out: Console, *, timed: bool) -> None:
         table.add_column(name, justify="right")
     for row in ranks_text.rows(job, timed=timed):
         table.add_row(*(Text(clean(cell)) for cell in row))
-    _print_table(table, out)
+    print_table(table, out)
     for note in ranks_text.notes(job, timed=timed):
         out.print(Text(clean(note)))
     out.print()
@@ -191,18 +191,18 @@ def _print_run(entry: Mapping[str, Any], out: Console) -> None:
         out.print(Text(f"  {kind['steps']} × {kind['id']}: {kind['launches_per_step']} launches a step{us}{chosen}"))
     if entry["layers"]:
         out.print()
-        _print_table(_kernels_table(entry), out)
+        print_table(_kernels_table(entry), out)
         roles = ranks_text.role_line(entry["selected"]["by_role"])
         if roles is not None:
             out.print(Text(roles))
         out.print()
-        _print_table(_layers_table(entry), out)
+        print_table(_layers_table(entry), out)
         if entry["outside"]:
             out.print()
-            _print_table(_outside_table("outside layers, per step", entry["outside"], timed=entry["timed"]), out)
+            print_table(_outside_table("outside layers, per step", entry["outside"], timed=entry["timed"]), out)
     if entry["beyond_steps"]:
         out.print()
-        _print_table(_outside_table("in no step, whole recording", entry["beyond_steps"], timed=entry["timed"]), out)
+        print_table(_outside_table("in no step, whole recording", entry["beyond_steps"], timed=entry["timed"]), out)
     for warning in entry["warnings"]:
         out.print(Text(clean(f"[{warning['code']}] {warning['message']}"), style="yellow"))
     out.print()

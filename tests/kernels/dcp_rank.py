@@ -1,7 +1,8 @@
 """One rank of a real combine: attention over its shard of a KV cache, exchanged with the other ranks, against attention
 over the whole. Run by `test_dcp_ranks` as a process of its own: ``python dcp_rank.py DTYPE VARIANT…``.
 
-A variant of the combine by all-gather and reduce-scatter is called ``ag-rs/VARIANT``. It prints a line for each variant and ends with status 1 where a result is wrong.
+A variant of the combine by all-gather and reduce-scatter is called ``ag-rs/VARIANT``. It prints a line for each variant
+and ends with status 1 where a result is wrong.
 """
 
 from __future__ import annotations
