@@ -1,4 +1,4 @@
-"""The shape that says what the ranks' exchange is, for every workload that has one. Imports no torch."""
+"""The shapes of the ranks and of their exchange, for every workload that has them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from profkit.workload import Shape, ShapeValue
 LOCAL_COPY = "copy"
 DISTRIBUTED = "distributed"
 
+RANKS = Shape(8, "ranks that share the KV cache; the processes where the exchange is between them")
 EXCHANGE = Shape(
     LOCAL_COPY,
     "what stands between the ranks: a copy on the device, or torch.distributed among the processes of --nproc "

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +9,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="the kernels need torch")
 pytest.importorskip("triton", reason="the kernels need triton")
 
+from rank_processes import run_ranks  # noqa: E402
+
 from profkit import kernels  # noqa: E402
-from profkit.capture.job import Job  # noqa: E402
 from profkit.capture.plan import resolve_shapes  # noqa: E402
-from profkit.capture.ranks import environment, free_port  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.kernels.dcp.metadata import digest_metadata, timing_metadata  # noqa: E402
 from profkit.kernels.dcp.sharding import local_length  # noqa: E402
@@ -27,50 +24,27 @@ VARIANTS = ("eager", "fused", "fused-planar", "hoisted", "hoisted-pack", "ag-rs/
 GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def run_ranks(ranks: int, *arguments: str) -> list[tuple[int, str]]:
-    """Exit status and output of each of so many processes that run the program together."""
-    port = free_port()
-    processes = []
-    for rank in range(ranks):
-        job = Job("", "", "", "", "", None, (), 0, 0, 0, False, rank=rank, world_size=ranks, master_port=port)
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, PROGRAM, *arguments],
-                env={**environment(job, os.environ), "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
-    try:
-        outputs = [process.communicate(timeout=150)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
-
-
 @pytest.mark.skipif(GPUS > 0, reason="the GPU's own test runs here")
 @pytest.mark.parametrize(
     ("ranks", "arguments"),
     [(2, ("fp32", *VARIANTS)), (8, ("bf16", "eager", "fused", "ag-rs/eager", "ag-rs/fused"))],
 )
 def test_over_gloo_every_rank_has_its_heads_of_the_whole_attention(ranks: int, arguments: tuple[str, ...]) -> None:
-    for status, output in run_ranks(ranks, *arguments):
+    for status, output in run_ranks(PROGRAM, ranks, *arguments):
         assert status == 0, output
 
 
 @pytest.mark.skipif(GPUS > 0, reason="shown once, without a GPU")
 def test_without_the_mask_the_result_is_wrong() -> None:
     for variant in ("dropped", "ag-rs/dropped"):
-        assert [status for status, _ in run_ranks(2, "fp32", variant)] == [1, 1]
+        assert [status for status, _ in run_ranks(PROGRAM, 2, "fp32", variant)] == [1, 1]
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_over_nccl_every_rank_has_its_heads_of_the_whole_attention(dtype: str) -> None:
     # On one GPU the rank exchanges with itself, which is captured all the same.
-    for status, output in run_ranks(GPUS, dtype, *VARIANTS):
+    for status, output in run_ranks(PROGRAM, GPUS, dtype, *VARIANTS):
         assert status == 0, output
 
 
