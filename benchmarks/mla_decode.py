@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import sys
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import torch
 import triton
-from dcp_kernels import capture, copy_bandwidth, measure
+from gpu_timing import Device, Sample, capture, measure, this_device
 
 from profkit.kernels.dcp.metadata import BatchMetadata
 from profkit.kernels.dcp.reference import attend
@@ -33,10 +32,9 @@ from profkit.workload import BuildContext
 
 #: Block of heads, tokens a turn, splits, warps, stages.
 CANDIDATES = (
-    *((64, 32, 1, 8, 2), (64, 32, 1, 8, 3), (64, 32, 1, 8, 4), (64, 64, 1, 8, 2), (64, 16, 1, 8, 4)),
-    *((64, 32, 2, 8, 3), (64, 32, 3, 8, 3), (64, 32, 5, 8, 3), (64, 64, 2, 8, 2), (64, 64, 5, 8, 2)),
-    *((32, 32, 1, 4, 2), (32, 32, 1, 4, 3), (32, 32, 1, 8, 3), (32, 64, 1, 4, 2), (32, 32, 3, 4, 2)),
-    *((16, 32, 1, 4, 2), (16, 32, 1, 4, 3), (16, 64, 1, 4, 2), (16, 32, 2, 4, 2)),
+    *((64, 32, 1, 8, 2), (64, 32, 1, 8, 3), (64, 32, 1, 8, 4), (64, 64, 1, 8, 2), (64, 64, 2, 8, 2), (64, 64, 5, 8, 2)),
+    *((32, 32, 1, 4, 2), (32, 32, 1, 4, 3), (32, 64, 1, 4, 2), (32, 64, 1, 4, 3), (32, 64, 1, 8, 2), (32, 64, 3, 4, 2)),
+    *((16, 32, 1, 4, 2), (16, 32, 1, 4, 3), (16, 64, 1, 4, 2), (16, 64, 1, 4, 3), (16, 64, 1, 8, 2), (16, 64, 2, 4, 2)),
 )
 #: Rounding of outputs and softmax weights to 16 bits, and of the latter in another order than the reference's.
 TOLERANCE, LSE_TOLERANCE = 1e-2, 1e-3
@@ -71,10 +69,15 @@ class Problem:
         return int(self.inputs.batches["timing"].seq_lens.sum())
 
     @property
+    def written_bytes(self) -> int:
+        """By one layer: outputs and LSEs."""
+        heads = self.sizes.rows * self.sizes.heads
+        return heads * (self.sizes.kv_lora * self.query.itemsize + 4)
+
+    @property
     def moved_bytes(self) -> int:
-        """By one layer: latents and queries in, outputs and LSEs out."""
-        query_out = self.sizes.rows * self.sizes.heads * (self.sizes.latent_width + self.sizes.kv_lora)
-        return self.inputs.timing_kv_bytes + query_out * self.query.itemsize + self.sizes.rows * self.sizes.heads * 4
+        """By one layer: latents and queries read, and what is written."""
+        return self.inputs.timing_kv_bytes + self.query.numel() * self.query.itemsize + self.written_bytes
 
     @property
     def flops(self) -> int:
@@ -82,49 +85,30 @@ class Problem:
         return 2 * self.sizes.heads * (self.sizes.latent_width + self.sizes.kv_lora) * self.tokens
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """One configuration: how its results compare, and microseconds a layer; null where it cannot run."""
-
-    config: DecodeConfig
-    check: str
-    median_us: float | None
-    p25_us: float | None
-    p75_us: float | None
-
-
 def main() -> None:
     options = parse_options()
-    if not torch.cuda.is_available():
-        raise SystemExit("mla_decode.py measures a GPU, and torch sees none here.")
+    device = this_device()
     problem = make_problem(options)
-    sizes, kv = problem.sizes, problem.inputs.layers[0].kv
-    chosen = decode_config(sizes.rows, sizes.heads, kv.shape[1], multiprocessors("cuda"))
+    sizes, layers = problem.sizes, problem.inputs.layers
+    chosen = decode_config(sizes.rows, sizes.heads, layers[0].kv.shape[1], multiprocessors("cuda"))
     configs = list(dict.fromkeys([chosen, *(DecodeConfig(*candidate) for candidate in CANDIDATES)]))
 
     checks: dict[DecodeConfig, str] = {}
-    graphs: dict[DecodeConfig, torch.cuda.CUDAGraph] = {}
+    graphs: dict[str, torch.cuda.CUDAGraph] = {}
     kept = []
     for config in configs:
         buffers = problem.buffers(config)
         try:
-            problem.run(problem.inputs.layers[0], buffers)
+            problem.run(layers[0], buffers)
         except triton.OutOfResources as error:
             checks[config] = f"does not fit: {error}"
             continue
         checks[config] = compare(buffers, problem.expected, sizes.requests)
-        graphs[config] = capture(partial(problem.run, buffers=buffers), problem.inputs.layers)
+        graphs[describe(config)] = capture([partial(problem.run, layer, buffers) for layer in layers])
         # Held until the last replay: the graph writes there.
         kept.append(buffers)
-    samples = measure(graphs, options.rounds, options.replays)
-
-    measurements = []
-    for config in configs:
-        low = middle = high = None
-        if config in samples:
-            low, middle, high = statistics.quantiles([value / sizes.layers for value in samples[config]], n=4)
-        measurements.append(Measurement(config, checks[config], middle, low, high))
-    report(options, problem, chosen, copy_bandwidth(), measurements)
+    samples = measure(graphs, len(layers), options.turns)
+    report(options, device, problem, chosen, checks, samples)
     sys.exit(any(check.startswith("WRONG") for check in checks.values()))
 
 
@@ -147,8 +131,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--context", type=int, default=8192)
     parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=6, help="times that every configuration's turn comes")
-    parser.add_argument("--replays", type=int, default=10, help="graph replays a turn")
+    parser.add_argument("--turns", type=int, default=6, help="times that every configuration's turn comes")
     parser.add_argument("--output", type=Path, default=None, help="write the results there as JSON")
     return parser.parse_args()
 
@@ -175,39 +158,46 @@ def compare(buffers: DecodeBuffers, expected: tuple[torch.Tensor, torch.Tensor],
     return f"{'right' if right else 'WRONG'} (errors {out_error:.1e}, LSE {lse_error:.1e})"
 
 
+def describe(config: DecodeConfig) -> str:
+    return "{block_heads:5} {block_tokens:6} {splits:6} {num_warps:5} {num_stages:6}".format(**asdict(config))
+
+
 def report(
     options: argparse.Namespace,
+    device: Device,
     problem: Problem,
     chosen: DecodeConfig,
-    bandwidth: float,
-    measurements: list[Measurement],
+    checks: dict[DecodeConfig, str],
+    samples: dict[str, Sample],
 ) -> None:
-    device, sizes = torch.cuda.get_device_name(), problem.sizes
-    floor_us = problem.moved_bytes / bandwidth * 1e6
-    print(f"{device}, torch {torch.__version__}, triton {triton.__version__}, copy {bandwidth / 1e12:.2f} TB/s")
+    """Print the table, fastest first, and write the JSON."""
+    sizes = problem.sizes
+    floor_us = device.floor_us(problem.moved_bytes - problem.written_bytes, problem.written_bytes)
+    copy_rate = device.copy_bytes_per_second / 1e12
+    print(f"{device.name}, torch {device.torch}, triton {device.triton}, copy {copy_rate:.2f} TB/s")
     print(f"rows {sizes.rows} ({sizes.requests} real), heads {sizes.heads}, {problem.tokens} local tokens, bf16")
     print(f"a layer: {problem.moved_bytes / 1e6:.1f} MB, floor {floor_us:.2f} us; {problem.flops / 1e9:.1f} GFLOP")
     print("heads tokens splits warps stages      us     p25     p75  x floor  TFLOP/s")
-    for row in sorted(measurements, key=lambda row: row.median_us or math.inf):
-        config = "{block_heads:5} {block_tokens:6} {splits:6} {num_warps:5} {num_stages:6}".format(**asdict(row.config))
+    rows = [(config, samples.get(describe(config))) for config in checks]
+    for config, sample in sorted(rows, key=lambda row: row[1].median_us if row[1] else math.inf):
         times = ""
-        if row.median_us is not None:
-            times = f"{row.median_us:7.2f} {row.p25_us:7.2f} {row.p75_us:7.2f} {row.median_us / floor_us:8.2f}"
-            times += f" {problem.flops / row.median_us / 1e6:8.0f}"
-        print(f"{config} {times}  {row.check}{' <- chosen' if row.config == chosen else ''}")
+        if sample is not None:
+            times = f"{sample.median_us:7.2f} {sample.p25_us:7.2f} {sample.p75_us:7.2f}"
+            times += f" {sample.median_us / floor_us:8.2f} {problem.flops / sample.median_us / 1e6:8.0f}"
+        print(f"{describe(config)} {times}  {checks[config]}{' <- chosen' if config == chosen else ''}")
     if options.output is not None:
         document = {
             "schema": "profkit.mla-decode/1",
-            "device": device,
-            "torch": torch.__version__,
-            "triton": triton.__version__,
-            "copy_bytes_per_second": bandwidth,
+            "device": asdict(device),
             "bytes_a_layer": problem.moved_bytes,
             "flops_a_layer": problem.flops,
             "floor_us": floor_us,
             "options": {name: value for name, value in vars(options).items() if name != "output"},
             "chosen": asdict(chosen),
-            "configurations": [asdict(row) for row in measurements],
+            "configurations": [
+                {"config": asdict(config), "check": checks[config], "us": asdict(sample) if sample else None}
+                for config, sample in rows
+            ],
         }
         options.output.write_text(json.dumps(document, indent=2) + "\n")
 

@@ -168,7 +168,7 @@ def write_candidates(
         equal_before = equal + (before >> 16)
         listed = (is_above > 0) | ((is_equal > 0) & (equal_before < ties))
         slot = above + (before & 0xFFFF) + tl.minimum(equal_before, ties)
-        tl.store(out_ptr + slot * stride_slot, block, mask=listed)
+        tl.store(out_ptr + slot * stride_slot, block, mask=listed & (slot < slots))
         total = tl.sum(both, axis=0)
         above += total & 0xFFFF
         equal += total >> 16

@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from profkit.kernels.dcp.live import row_spans
 from profkit.kernels.mla_step.merge import merge_kernel
 
 #: What an H200 has; taken for a CPU too, so that counting launches there says what an H200 would run.
@@ -48,10 +49,10 @@ def decode_config(rows: int, num_heads: int, capacity: int, multiprocessors: int
     A program of 64 heads fills a multiprocessor, so tokens are split only as far as that gives each one a program.
     """
     block_heads = min(64, max(16, triton.next_power_of_2(num_heads)))
-    block_tokens = 32
+    block_tokens = 64
     programs = max(rows, 1) * triton.cdiv(num_heads, block_heads)
     splits = min(max(1, multiprocessors // programs), triton.cdiv(capacity, block_tokens))
-    return DecodeConfig(block_heads, block_tokens, splits, num_warps=8 if block_heads == 64 else 4, num_stages=3)
+    return DecodeConfig(block_heads, block_tokens, splits, num_warps=8 if block_heads == 64 else 4, num_stages=2)
 
 
 def multiprocessors(device: torch.device | str) -> int:
@@ -90,12 +91,9 @@ def decode_kernel(
     split = tl.program_id(2)
     WIDTH: tl.constexpr = LATENT + ROPE
 
-    # The request that spans the row, by one reduction over independent loads; a padding row has none.
     seq = tl.arange(0, NUM_SEQS_POW2)
-    begin = tl.load(query_start_loc_ptr + seq, mask=(seq > 0) & (seq < num_seqs), other=0)
-    end = tl.load(query_start_loc_ptr + 1 + seq, mask=seq < num_seqs, other=0)
+    spans = row_spans(row, query_start_loc_ptr, num_seqs, NUM_SEQS_POW2).to(tl.int32)
     lengths = tl.load(seq_lens_ptr + seq, mask=seq < num_seqs, other=0)
-    spans = ((begin <= row) & (end > row)).to(tl.int32)
     spanned = tl.sum(spans, axis=0)
     length = tl.sum(spans * lengths, axis=0)
     request = tl.sum(spans * seq, axis=0).to(tl.int64)

@@ -58,7 +58,7 @@ def _query(hidden: torch.Tensor, layer: LayerInputs, sizes: Sizes) -> torch.Tens
     """This rank's absorbed query heads, ``[R, h, kv_lora + qk_rope]``."""
     down = (_norm(hidden) @ layer.qkv_a.double().t())[:, : sizes.q_lora]
     query = (_norm(down) @ layer.q_b.double().t()).view(sizes.rows, sizes.local_heads, sizes.query_width)
-    nope, rope = query[..., : sizes.qk_nope], query[..., sizes.qk_nope :]
+    nope, rope = query[:, :, : sizes.qk_nope], query[:, :, sizes.qk_nope :]
     return torch.cat([torch.einsum("rhn,hnc->rhc", nope, layer.k_up.double()), rope], dim=-1)
 
 

@@ -9,8 +9,11 @@ import torch
 from profkit.errors import ProfkitError
 from profkit.kernels.qsa.inputs import CHOSEN, Batch, BatchSizes
 from profkit.kernels.qsa.operands import Operands
-from profkit.kernels.qsa.selection import RATIO
+from profkit.kernels.qsa.selection import RATIO, selection_width
+from profkit.kernels.shapes import positive, power_of_two
 from profkit.workload import BuildContext
+
+_WORKLOAD = "qsa-attention"
 
 #: Query and cache dtype by the name of the shape, and an fp8 cache's scales.
 _DTYPES = {
@@ -49,7 +52,7 @@ class Sizes:
     @property
     def width(self) -> int:
         """W, the most tokens that a row selects."""
-        return self.batch.budget + RATIO - 1
+        return selection_width(self.batch.budget)
 
 
 def sizes_of(context: BuildContext) -> Sizes:
@@ -59,17 +62,13 @@ def sizes_of(context: BuildContext) -> Sizes:
         ProfkitError: shapes that do not fit together.
     """
     names = ("rows", "rows_per_request", "q_heads", "kv_heads", "head_dim", "width", "page", "context", "layers")
-    shape = {name: context.int_shape(name) for name in names}
-    for name, value in shape.items():
-        if value < 1:
-            raise ProfkitError(f"qsa-attention: --shape {name}={value} must be at least 1.")
+    shape = positive(_WORKLOAD, context, names)
     if shape["q_heads"] % shape["kv_heads"]:
         raise ProfkitError(
             f"qsa-attention: q_heads={shape['q_heads']} cannot be divided evenly over kv_heads={shape['kv_heads']}."
         )
     head_dim, width = shape["head_dim"], shape["width"]
-    if head_dim < 16 or head_dim & (head_dim - 1):
-        raise ProfkitError(f"qsa-attention: --shape head_dim={head_dim} must be a power of two from 16 up.")
+    power_of_two(_WORKLOAD, "head_dim", head_dim, 16)
     budget = width - (RATIO - 1)
     if budget < 1 or budget % (RATIO * CHOSEN):
         raise ProfkitError(

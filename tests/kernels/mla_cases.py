@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
-from dcp_oracle import Batch, bits
+from dcp_oracle import Batch
 
 from profkit import kernels
 from profkit.kernels.dcp.reference import attend
 from profkit.kernels.mla_step.decode import DecodeBuffers, DecodeConfig, decode
-from profkit.workload import BuildContext, InputSet, ShapeValue, Step
+from profkit.workload import BuildContext, ShapeValue
 
 WORKLOAD = kernels.get("mla-step")
 
 #: fp16, because the interpreter's product of bf16 matrices is wrong.
 TINY: dict[str, ShapeValue] = {
-    **{"rows": 4, "requests": 3, "heads": 4, "ranks": 2, "layers": 2, "hidden": 64, "context": 64},
+    **{"rows": 4, "requests": 3, "heads": 4, "ranks": 2, "layers": 2, "hidden": 64, "context": 16},
     **{"q_lora": 32, "kv_lora": 16, "qk_nope": 16, "qk_rope": 16, "v_head": 16, "dtype": "fp16"},
 }
 LATENT, ROPE = 32, 16
@@ -30,17 +29,6 @@ def context(variant: str, device: str = "cpu", seed: int = 0, **shapes: ShapeVal
     """A tiny step on the CPU or a GPU."""
     defaults = {name: shape.default for name, shape in WORKLOAD.shapes.items()}
     return BuildContext(variant, {**defaults, **TINY, **shapes}, device, seed)
-
-
-def run(step: Step, inputs: InputSet = "digest") -> dict[str, torch.Tensor]:
-    """The bits of a step's outputs after one run."""
-    step.refresh(inputs)
-    step.run(lambda name: nullcontext())
-    return output_bits(step)
-
-
-def output_bits(step: Step) -> dict[str, torch.Tensor]:
-    return {name: bits(tensor).clone() for name, tensor in step.outputs().items()}
 
 
 def config(block_heads: int = 16, block_tokens: int = 16, splits: int = 1) -> DecodeConfig:

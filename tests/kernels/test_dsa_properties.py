@@ -131,8 +131,25 @@ def test_a_sample_that_misleads_costs_time_only(misled: bool, device: str) -> No
     assert_candidates(out, scores.double())
 
 
-def test_a_nan_of_either_sign_ranks_above_infinity(device: str) -> None:
-    scores = torch.tensor([[1, 0x7F800000, -1, 2, 0x7FC00000]], dtype=torch.int32).view(torch.float32)
+@pytest.mark.parametrize(
+    ("bits_of_scores", "expected"),
+    [
+        # NaN of either sign ranks above infinity.
+        ([1, 0x7F800000, -1, 2, 0x7FC00000], [2, 4]),
+        # More NaN than slots: the first of them.
+        ([0x7F800000, 0x7FC00000, -1, 0x7FC00000, 1], [1, 2]),
+        # The lowest bit decides, and ties below it do not count.
+        ([0x3F800000, 0x3F800001, 0x3F800000, 0x3F800001, 0x3F800001], [1, 3]),
+        ([0x3F800000, 0x3F800001, 0x3F800000, 0x3F800000], [0, 1]),
+        # Nothing but -inf, and zeros of both signs.
+        ([-0x800000, -0x800000, -0x800000], [-1, -1]),
+        ([-(1 << 31), 0, 0], [1, 2]),
+    ],
+)
+def test_the_order_of_scores(bits_of_scores: list[int], expected: list[int], device: str) -> None:
+    scores = torch.tensor([bits_of_scores], dtype=torch.int32).view(torch.float32)
     out = torch.empty(1, 2, dtype=torch.int32, device=device)
-    topk_live(scores.to(device), None, torch.tensor([5], device=device), out, 5, 1)
-    assert out.tolist() == [[2, 4]]
+    blocks = len(bits_of_scores)
+    launch = TopkLaunch(tile=16, warps=1, capacity=8, sample=4)
+    topk_live(scores.to(device), None, torch.tensor([blocks], device=device), out, blocks, 1, launch=launch)
+    assert out.tolist() == [expected]

@@ -111,12 +111,16 @@ def test_eight_ranks_together_compute_unsharded_attention(interleave: int, devic
 
 
 def test_tokens_are_split_as_far_as_every_multiprocessor_gets_a_program() -> None:
+    def splits(rows: int, capacity: int) -> int:
+        return decode_config(rows, 96, capacity, 132).splits
+
     # Two blocks of 64 heads a row.
-    assert decode_config(56, 96, 1152, 132).splits == 1
-    assert decode_config(8, 96, 1152, 132).splits == 8
-    # No more splits than tiles, which hold 32 tokens.
-    assert decode_config(1, 96, 100, 132).splits == 4
-    assert decode_config(0, 96, 1152, 132).splits >= 1
+    assert decode_config(56, 96, 1152, 132).block_heads == 64
+    assert (splits(56, 1152), splits(66, 1152), splits(67, 1152)) == (1, 1, 1)
+    assert (splits(33, 1152), splits(8, 1152)) == (2, 8)
+    # No more splits than tiles.
+    assert splits(1, 100) == -(-100 // decode_config(1, 96, 100, 132).block_tokens)
+    assert splits(0, 1152) >= 1
     assert decode_config(4, 4, 64, 132).block_heads == 16
 
 
@@ -141,12 +145,13 @@ def test_what_does_not_fit_is_refused() -> None:
         decode(attention.query, attention.kv, *tensors, unsplit, SCALE)
 
 
-#: Real widths: the default, one whose launch is smaller, and split ones. Shared memory differs, results must not.
+#: Launches that differ in tensor core instructions, pipelining and splits, and must not in results.
 REAL_CONFIGS = [
     DecodeConfig(64, 32, 1, 8, 3),
     DecodeConfig(64, 64, 1, 8, 2),
+    DecodeConfig(32, 64, 1, 4, 2),
     DecodeConfig(16, 32, 1, 4, 2),
-    DecodeConfig(64, 32, 5, 8, 3),
+    DecodeConfig(64, 64, 5, 8, 2),
 ]
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the kernels need torch")
 pytest.importorskip("triton", reason="the kernels need triton")
 
-from mla_cases import WORKLOAD, context, output_bits, run  # noqa: E402
+from dcp_oracle import bits  # noqa: E402
+from mla_cases import WORKLOAD, context  # noqa: E402
+from step_runs import opened_ranges, run, same  # noqa: E402
 
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.kernels.mla_step.inputs import draw_inputs  # noqa: E402
@@ -30,10 +32,6 @@ REAL: dict[str, ShapeValue] = {
     **{"rows": 16, "requests": 14, "heads": 96, "ranks": 8, "layers": 2, "hidden": 7168, "context": 8192},
     **{"q_lora": 1536, "kv_lora": 512, "qk_nope": 128, "qk_rope": 64, "v_head": 128, "dtype": "bf16"},
 }
-
-
-def same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def other_ranks_heads(source: torch.Tensor, target: torch.Tensor) -> None:
@@ -63,17 +61,20 @@ def compare_with_reference(
 
 
 @pytest.mark.parametrize("inputs", ["timing", "digest"])
-@pytest.mark.parametrize("variant", ["eager", "fused"])
-def test_a_step_agrees_with_double_precision(variant: str, inputs: InputSet, device: str) -> None:
-    check_against_reference(context(variant, device, rows=7, requests=6), inputs, TOLERANCE["fp16"])
+@pytest.mark.parametrize(("variant", "tokens"), [("eager", 16), ("fused", 400)])
+def test_a_step_agrees_with_double_precision(variant: str, tokens: int, inputs: InputSet, device: str) -> None:
+    """With attention in one split and in several."""
+    built = context(variant, device, rows=7, requests=6, context=tokens)
+    assert (build_step(built).notes["attention_splits"] > 1) == (tokens == 400)
+    check_against_reference(built, inputs, TOLERANCE["fp16"])
 
 
 def test_all_variants_agree_except_the_one_without_a_mask(device: str) -> None:
     results = {variant: run(WORKLOAD.build(context(variant, device))) for variant in WORKLOAD.variants}
-    for variant in ("fused", "hoisted", "hoisted-pack"):
+    for variant in set(WORKLOAD.variants) - {"dropped"}:
         assert same(results["eager"], results[variant])
-    for name, bits in results["eager"].items():
-        assert not torch.equal(bits, results["dropped"][name]), f"a dropped mask must show in {name}"
+    for name, expected in results["eager"].items():
+        assert not torch.equal(expected, results["dropped"][name]), f"a dropped mask must show in {name}"
 
 
 def test_a_dropped_mask_shows_in_rows_of_empty_shards_too(device: str) -> None:
@@ -123,18 +124,7 @@ def test_the_seed_decides_the_inputs(device: str) -> None:
     ],
 )
 def test_ranges_of_a_layer(variant: str, in_combine: list[str], once: list[str], device: str) -> None:
-    opened: list[str] = []
-    path: list[str] = []
-
-    @contextmanager
-    def scope(name: str) -> Iterator[None]:
-        path.append(name)
-        opened.append("/".join(path))
-        yield
-        path.pop()
-
-    WORKLOAD.build(context(variant, device, layers=1)).run(scope)
-
+    opened = opened_ranges(WORKLOAD.build(context(variant, device, layers=1)))
     before = ["qkv", "absorb", "gather", "attention", "combine"]
     parts = [*before, *(f"combine/{name}" for name in in_combine), "v_up", "o_proj"]
     assert opened == [*once, "layers.0.mla", *(f"layers.0.mla/{name}" for name in parts)]
@@ -165,7 +155,8 @@ def test_notes_say_what_was_run() -> None:
     assert notes["parameters"] == 3 * (64 * 64 + 2 * 32 * 32 + 2 * 2 * 16 * 16 + 32 * 64)
     # 13 requests of 400 to 450 local tokens of 32 fp16 numbers.
     assert 13 * 400 * 64 <= notes["kv_bytes_a_layer_timing"] < 13 * 450 * 64
-    assert notes["attention_splits"] == 9
+    # 14 rows of one block of heads each leave most of 132 multiprocessors free.
+    assert 2 <= notes["attention_splits"] <= 132 // 14
 
 
 @pytest.mark.parametrize(
@@ -224,6 +215,6 @@ def test_a_captured_graph_follows_changed_lengths(variant: str) -> None:
         step.refresh(inputs)
         graph.replay()
         torch.cuda.synchronize()
-        assert same(output_bits(step), expected[inputs])
+        assert same({name: bits(tensor) for name, tensor in step.outputs().items()}, expected[inputs])
         if variant != "dropped":
             compare_with_reference(built, inputs, step.outputs(), TOLERANCE["bf16"])
