@@ -25,6 +25,7 @@ def workload_record(
     trace: str,
     files: Sequence[str],
     repetition: Mapping[str, Any] | None,
+    ranks: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """run.json for a captured workload.
 
@@ -37,6 +38,7 @@ def workload_record(
         trace: the trace's file name.
         files: names of all files beside run.json.
         repetition: which of the repetitions of a repeated capture this is, None for a single one.
+        ranks: which of a job's ranks this is, None for a process without a group.
     """
     outputs = traced["digests"]
     equal = None if untraced is None or outputs is None else untraced["digests"] == outputs
@@ -71,6 +73,7 @@ def workload_record(
         "untraced": None if untraced is None else untraced["untraced"],
         "untraced_digests_equal": equal,
         "floor": floor.measured.content,
+        "ranks": ranks,
         "repetition": repetition,
         "set_aside": None,
         "warnings": [*_warnings(traced, equal), *floor.measured.warnings],
@@ -118,6 +121,7 @@ def command_record(
         "untraced": None,
         "untraced_digests_equal": None,
         "floor": None,
+        "ranks": None,
         "repetition": None,
         "set_aside": None,
         "warnings": warnings,
