@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import torch
 
-from profkit.kernels.qsa.merge import PLAIN, Merge, merge_splits
+from profkit.kernels.qsa.merge import Merge, merge_splits
 from profkit.kernels.qsa.operands import Operands, Workspace
 from profkit.kernels.qsa.split import split_attention
 from profkit.kernels.qsa.tables import Launch
@@ -23,7 +23,7 @@ def attend(
     launch: Launch,
     out: torch.Tensor,
     workspace: Workspace,
-    merge: Merge = PLAIN,
+    merge: Merge | None = None,
     scope: Scope = no_scope,
 ) -> None:
     """Gated attention of every row to its selected tokens: one kernel with one split, else two.
@@ -33,7 +33,7 @@ def attend(
         launch: of the split kernel.
         out: ``[R, HQ, D]`` in the query's type, contiguous; written.
         workspace: has room for `launch.splits`.
-        merge: of the merge.
+        merge: see `merge_splits`.
         scope: opens the ranges ``split`` and, with several splits, ``merge``.
     """
     partials = workspace.partials(launch.splits)

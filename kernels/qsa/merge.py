@@ -1,7 +1,7 @@
 """The merge: the splits' partial outputs, weighted by their LSEs, rounded and gated.
 
 `plain` holds all splits of one head at once, which at 64 splits of 256 columns is more than a thread's registers.
-`loop` takes a few splits at a time and so needs the same registers for any number of splits.
+`loop` takes a few splits at a time and so needs the same registers for any number of splits. `merge_for` chooses.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Merge:
     Args:
         method: ``"plain"`` or ``"loop"``.
         warps: warps a program.
-        chunk: splits that the loop holds at a time, a power of two: with 256 columns and 2 warps, 8 are 32 registers a
-            thread.
+        chunk: splits that the loop holds at a time, a power of two, fewer where there are fewer: with 256 columns and 2
+            warps, 8 are 32 registers a thread.
         programs: programs that the loop divides a head's columns among, a power of two.
     """
 
@@ -36,6 +36,17 @@ class Merge:
 
 PLAIN = Merge("plain")
 LOOP = Merge("loop")
+NARROW = Merge("loop", warps=1, chunk=16, programs=4)
+
+#: The merge for up to so many splits; for more the last. On an H200, 2026-11-29, torch 2.11, triton 3.6, 16 rows of 12
+#: heads of 256, us a call, plain and narrow: 2 splits 1.51 and 1.72, 4 1.64 and 1.79, 8 2.08 and 1.93, 16 2.89 and 2.22,
+#: 64 4.55 (it spills) and 3.77. At 33 plain took 2.87, and narrow 4.89 while its last chunk was masked.
+_BY_SPLITS = ((4, PLAIN), (16, NARROW), (48, PLAIN))
+
+
+def merge_for(splits: int) -> Merge:
+    """The merge that was fastest at about `splits` splits."""
+    return next((merge for most, merge in _BY_SPLITS if splits <= most), NARROW)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -96,9 +107,11 @@ def merge_loop_kernel(
     SPLITS: tl.constexpr,
     SPLITS_POW2: tl.constexpr,
     CHUNK: tl.constexpr,
+    REST_POW2: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
-    """One (row, head, COLUMNS columns), CHUNK splits at a time; the LSEs of all splits are few and come first."""
+    """One (row, head, COLUMNS columns), CHUNK splits at a time, then those that are left, at most
+    REST_POW2, which is 0 where none are. The LSEs of all splits are few and come first."""
     heads = tl.num_programs(1)
     pair = tl.program_id(0).to(tl.int64) * heads + tl.program_id(1)
     stride = num_rows.to(tl.int64) * heads
@@ -108,12 +121,21 @@ def merge_loop_kernel(
     total = tl.sum(_weights(lse_ptr + pair, every, stride, highest, SPLITS), axis=0)
     # Summed over the chunk's splits once, at the end: within the loop threads need nothing of each other.
     weighted = tl.zeros([CHUNK, COLUMNS], dtype=tl.float32)
-    for start in range(0, SPLITS, CHUNK):
+    # No mask in the loop: where a chunk's splits lie in several threads, one that depends on the split makes each load
+    # wait for the one before.
+    for start in range(0, SPLITS // CHUNK * CHUNK, CHUNK):
         split = start + tl.arange(0, CHUNK)
+        weight = tl.exp2(tl.load(lse_ptr + pair + split * stride) - highest)
+        offset = (split[:, None] * stride + pair) * D + dim[None, :]
+        weighted += weight[:, None] * tl.load(partial_ptr + offset)
+    output = tl.sum(weighted, axis=0)
+    if REST_POW2 > 0:
+        split = SPLITS // CHUNK * CHUNK + tl.arange(0, REST_POW2)
         weight = _weights(lse_ptr + pair, split, stride, highest, SPLITS)
         offset = (split[:, None] * stride + pair) * D + dim[None, :]
-        weighted += weight[:, None] * tl.load(partial_ptr + offset, mask=split[:, None] < SPLITS, other=0.0)
-    output = tl.sum(weighted, axis=0) / tl.where(total == 0.0, 1.0, total)
+        rest = tl.load(partial_ptr + offset, mask=split[:, None] < SPLITS, other=0.0)
+        output += tl.sum(weight[:, None] * rest, axis=0)
+    output /= tl.where(total == 0.0, 1.0, total)
     _gated_store(out_ptr, gate_ptr, pair * D + dim, output)
 
 
@@ -131,11 +153,17 @@ def merge_launch(
     arguments = [partials.outputs, partials.lse, gate, out, rows]
     if merge.method == "plain":
         return merge_plain_kernel, (rows, heads, 1), arguments, constants
-    constants |= {"CHUNK": merge.chunk, "COLUMNS": head_dim // merge.programs}
+    chunk = min(merge.chunk, 1 << (splits.bit_length() - 1))
+    rest = splits % chunk
+    constants |= {
+        "CHUNK": chunk,
+        "REST_POW2": triton.next_power_of_2(rest) if rest else 0,
+        "COLUMNS": head_dim // merge.programs,
+    }
     return merge_loop_kernel, (rows, heads, merge.programs), arguments, constants
 
 
-def merge_splits(partials: Partials, gate: torch.Tensor, out: torch.Tensor, merge: Merge = PLAIN) -> None:
+def merge_splits(partials: Partials, gate: torch.Tensor, out: torch.Tensor, merge: Merge | None = None) -> None:
     """Merge the splits' partial outputs and gate the result: one kernel, or none where there are no rows.
 
     A split without tokens has an LSE of -inf and no weight; where all are, the result is 0.
@@ -144,7 +172,7 @@ def merge_splits(partials: Partials, gate: torch.Tensor, out: torch.Tensor, merg
         partials: what `split_attention` left.
         gate: ``[R, HQ, D]``, any float type, contiguous.
         out: ``[R, HQ, D]`` bf16 or fp16, contiguous; written: rounded, multiplied by sigmoid(gate) in fp32, rounded.
-        merge: which kernel, and how it is launched.
+        merge: which kernel, and how it is launched; None takes that of `merge_for`.
 
     Raises:
         ValueError: shapes or strides that do not fit.
@@ -155,5 +183,5 @@ def merge_splits(partials: Partials, gate: torch.Tensor, out: torch.Tensor, merg
             raise ValueError(f"{name} must be {list(shape)} and contiguous; it is {list(tensor.shape)}")
     if shape[0] == 0:
         return
-    kernel, grid, arguments, constants = merge_launch(partials, gate, out, merge)
+    kernel, grid, arguments, constants = merge_launch(partials, gate, out, merge or merge_for(partials.splits))
     kernel[grid](*arguments, **constants)

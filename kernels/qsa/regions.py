@@ -36,13 +36,13 @@ PREFILL_ROWS = 1024
 
 
 def _regions() -> Iterator[tuple[str, Mapping[str, ShapeValue]]]:
-    first = [*((pairs, "decode") for pairs in (*PAIRS, MANY_PAIRS)), (MANY_PAIRS, "prefill")]
-    for pairs, mode in (*first, *((pairs, "decode") for pairs in PAIRS_BETWEEN)):
+    first = [*(("r", pairs, "decode") for pairs in (*PAIRS, MANY_PAIRS)), ("r", MANY_PAIRS, "prefill")]
+    for start, pairs, mode in (*first, *(("between-r", pairs, "decode") for pairs in PAIRS_BETWEEN)):
         for group, page in GROUP_PAGES.items():
             for kv_heads in KV_HEADS:
                 for dtype in DTYPES:
                     rows = pairs // kv_heads
-                    name = f"r{rows}-g{group}-kv{kv_heads}-{dtype}{'-prefill' if mode == 'prefill' else ''}"
+                    name = f"{start}{rows}-g{group}-kv{kv_heads}-{dtype}{'-prefill' if mode == 'prefill' else ''}"
                     yield (
                         name,
                         {
@@ -58,5 +58,6 @@ def _regions() -> Iterator[tuple[str, Mapping[str, ShapeValue]]]:
                     )
 
 
-#: Name to shapes, such as ``r4-g12-kv1-bf16``: 4 rows, 12 query heads a KV head, 1 KV head.
+#: Name to shapes, such as ``r4-g12-kv1-bf16``: 4 rows, 12 query heads a KV head, 1 KV head. ``r*`` are the 108 with one
+#: size in each region of the tables.
 SWEPT = dict(_regions())

@@ -15,7 +15,7 @@ from profkit.kernels.qsa.operands import Operands, Workspace
 from profkit.kernels.qsa.reference import gated_attention
 from profkit.kernels.qsa.sizes import Sizes, draw_operands, sizes_of
 from profkit.kernels.qsa.tables import Launch, entry, launch, region, table_for
-from profkit.kernels.qsa.variants import DROPPED, LOOP_SUFFIX, VARIANTS, table_of
+from profkit.kernels.qsa.variants import DROPPED, LOOP_SUFFIX, PLAIN_SUFFIX, VARIANTS, table_of
 from profkit.workload import BuildContext, InputSet, Layer, References, Scope, Step
 
 #: rtol and atol: those of the upstream kernel's tests.
@@ -69,15 +69,17 @@ def build_step(context: BuildContext) -> Step:
     )
 
 
-def merge_of(variant: str) -> Merge:
-    """How `variant` merges.
+def merge_of(variant: str) -> Merge | None:
+    """How `variant` merges; None where the number of splits decides.
 
     Raises:
         ProfkitError: an unknown variant.
     """
     if variant not in VARIANTS:
         raise ProfkitError(f"qsa-attention has no variant {variant!r}. It has: {', '.join(VARIANTS)}.")
-    return LOOP if variant.endswith(LOOP_SUFFIX) else PLAIN
+    if variant.endswith(LOOP_SUFFIX):
+        return LOOP
+    return PLAIN if variant.endswith(PLAIN_SUFFIX) else None
 
 
 def half_of_cache(operands: Operands) -> Operands:
@@ -104,5 +106,6 @@ def _notes(context: BuildContext, sizes: Sizes, launched: Launch, digest: Batch)
         "gaps in selections, missing pages",
     }
     if context.device != "cpu":
-        notes["table_of_device"] = table_for(torch.cuda.get_device_capability())
+        device = torch.cuda.get_device_properties(torch.cuda.current_device())
+        notes["table_of_device"] = table_for((device.major, device.minor), device.multi_processor_count)
     return notes

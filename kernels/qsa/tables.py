@@ -95,10 +95,17 @@ TABLES: Mapping[str, Table] = {
 
 #: Compute capabilities that have a table of their own.
 _BY_CAPABILITY = {(9, 0): "sm_90", (12, 0): "sm_120"}
+#: Of one capability, the table for devices with at least so many multiprocessors, once there is one: an H20 has 78, an
+#: H100 SXM and an H200 132.
+_LARGE = {(9, 0): (132, "h200")}
 
 
-def table_for(capability: tuple[int, int]) -> str:
-    """The name of the table for a device of compute capability `capability`."""
+def table_for(capability: tuple[int, int], multiprocessors: int) -> str:
+    """The name of the table for a device of compute capability `capability` with `multiprocessors` of them."""
+    if capability in _LARGE:
+        least, name = _LARGE[capability]
+        if multiprocessors >= least and name in TABLES:
+            return name
     return _BY_CAPABILITY.get(capability, "default")
 
 

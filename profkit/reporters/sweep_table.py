@@ -25,6 +25,9 @@ def print_sweep(data: Mapping[str, Any], notes: Sequence[str], out: Console) -> 
         if region["timing"]:
             print_table(_table(region), out)
             out.print(Text(clean(noise_line(region))))
+        # Sweeps of earlier versions have none.
+        for state, why in region.get("left_out", {}).items():
+            out.print(Text(clean(f"{state} was not timed: {why}.")))
         for line in trouble_lines(region):
             out.print(Text(clean(line), style="bold red" if line.startswith("WRONG") else ""))
     if len(data["regions"]) > 1:

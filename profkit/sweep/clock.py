@@ -12,7 +12,7 @@ from profkit.sweep.plan import State
 #: A hot sample lasts at least about this long, so that its edges weigh little. Untimed edges of an event pair are about
 #: a microsecond.
 HOT_SAMPLE_US = 300.0
-HOT_RUNS = (2, 100)
+HOT_RUNS = (1, 100)
 #: An evicted sample is a mean over several runs, each after an eviction, unless a run is long.
 EVICTED_SAMPLE_US = 1000.0
 EVICTED_RUNS = (1, 5)
@@ -38,6 +38,13 @@ class Clock(Protocol):
 
     def nothing(self) -> None:
         """A run that does nothing; timed like any other it shows what the method itself takes."""
+
+    def left_out(self, state: State, least_bytes: int | None) -> str | None:
+        """Why `state` need not be timed where ``hot`` is; None where it must.
+
+        Args:
+            least_bytes: of the problem, see `profkit.tunable.Problem`.
+        """
 
     def synchronize(self) -> None:
         """Wait for the device.

@@ -36,6 +36,9 @@ class CpuClock:
     def nothing(self) -> None:
         """Do nothing."""
 
+    def left_out(self, state: State, least_bytes: int | None) -> None:
+        """Hot is the only state here."""
+
     def synchronize(self) -> None:
         """The CPU has ended whatever has returned."""
 

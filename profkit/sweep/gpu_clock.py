@@ -21,6 +21,9 @@ _cuda: Any = torch.cuda
 
 #: Bytes written before an evicted run, in sizes of the L2 cache: once would leave lines that its hashing spared.
 EVICTION_L2_SIZES = 2
+#: A run that must move so many sizes of the L2 cache evicts its own data: on an H200 hot and evicted runs of the same
+#: attention differed by 0.2 % at 4 sizes and by 0.1 % at 8 (2026-11-29).
+BEYOND_L2_SIZES = 4
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class GpuClock:
         self._stream = _cuda.Stream()
         self._pool: Any = None
         l2_bytes = int(_cuda.get_device_properties(_cuda.current_device()).L2_cache_size)
+        self._l2_bytes = l2_bytes
         self._lines = torch.empty(EVICTION_L2_SIZES * l2_bytes // 4, dtype=torch.int32, device="cuda")
         self._elements = element_pair("cuda")
         # Now, so that it is compiled before it is captured.
@@ -86,6 +90,15 @@ class GpuClock:
     def nothing(self) -> None:
         """See `profkit.sweep.clock.Clock`: a kernel of one program without a body."""
         launch_chain("empty", self._elements, 1)
+
+    def left_out(self, state: State, least_bytes: int | None) -> str | None:
+        """See `profkit.sweep.clock.Clock`."""
+        if state != "evicted" or least_bytes is None or least_bytes < BEYOND_L2_SIZES * self._l2_bytes:
+            return None
+        return (
+            f"a run moves {least_bytes / 2**20:,.0f} MiB, at least {BEYOND_L2_SIZES} x L2, and so evicts its own data: "
+            "hot stands for both (--state evicted times it)"
+        )
 
     def synchronize(self) -> None:
         """See `profkit.sweep.clock.Clock`."""

@@ -49,7 +49,8 @@ class Options:
         screen: see `SCREEN_FACTOR`; 0 times every configuration in full.
         seed: seeds the inputs and the shuffled orders.
         device: one of `DEVICES`.
-        jobs: processes that compile beforehand; 1 compiles in the process that times, None chooses.
+        jobs: processes that compile beforehand; 1 compiles in the process that times. None chooses, and starts them
+            only where compiling takes long.
     """
 
     workload: str
@@ -126,7 +127,7 @@ class Plan:
 
     @property
     def jobs(self) -> int:
-        """How many processes compile beforehand."""
+        """How many processes compile beforehand, where any do."""
         if self.options.jobs is not None:
             return self.options.jobs
         if self.options.device == "cpu":

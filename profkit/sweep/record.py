@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from profkit.sweep import statistics
+from profkit.sweep.measured import Candidate, Measured, Status
+from profkit.sweep.phases import Phases
 from profkit.sweep.plan import Region, State
-from profkit.sweep.region import SCREEN_REPLAYS, Candidate, Measured, Status
+from profkit.sweep.region import SCREEN_REPLAYS
 from profkit.sweep.statistics import RULE, Difference, Timed
 
 #: The entry that the others are compared with where no known table has one.
@@ -45,11 +47,12 @@ def protocol(orders: int, replays: int, screen: float, methods: Mapping[State, s
     }
 
 
-def region_record(region: Region, measured: Measured, duration_s: float, date: str) -> dict[str, Any]:
+def region_record(region: Region, measured: Measured, phases: Phases, duration_s: float, date: str) -> dict[str, Any]:
     """What a region's file holds, but for the schema.
 
     Args:
-        duration_s: the whole region took.
+        phases: where the region's time went; judging is added.
+        duration_s: the whole region took, but for judging.
         date: when it was finished, ISO 8601.
     """
     candidates = measured.candidates
@@ -58,8 +61,9 @@ def region_record(region: Region, measured: Measured, duration_s: float, date: s
     timing: dict[str, Any] = {}
     reference = measured.reference
     if reference is not None:
-        for state in measured.runs:
-            timing[state] = _judge(state, measured, reference, configurations)
+        with phases.of("judge"):
+            for state in measured.runs:
+                timing[state] = _judge(state, measured, reference, configurations)
     return {
         "name": region.name,
         "shapes": dict(region.shapes),
@@ -69,8 +73,10 @@ def region_record(region: Region, measured: Measured, duration_s: float, date: s
         "counts": {"tried": len(candidates), **{status: counts[status] for status in STATUSES}},
         "reference": None if reference is None else dict(candidates[reference].configuration),
         "timing": timing,
+        "left_out": dict(measured.left_out),
         "configurations": configurations,
         "duration_s": round(duration_s, 3),
+        "phases_s": phases.seconds(),
         "date": date,
     }
 

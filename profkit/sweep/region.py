@@ -3,68 +3,33 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Protocol
 
 from profkit.capture.progress import Lines
 from profkit.errors import ProfkitError
 from profkit.sweep.attempts import Attempts, workload_errors
 from profkit.sweep.clock import Clock, Entry, runs_in_a_sample
+from profkit.sweep.measured import Candidate, Measured
+from profkit.sweep.phases import Phases
 from profkit.sweep.plan import Plan, Region, State
 from profkit.sweep.statistics import RULE
-from profkit.tunable import Configuration, Problem
-
-Status = Literal["timed", "screened", "rejected", "failed", "wrong"]
+from profkit.tunable import Problem
 
 #: Samples of each configuration in the screening, of one run each.
 SCREEN_REPLAYS = 3
 
 
-@dataclass
-class Candidate:
-    """A configuration and what became of it.
+class Helpers(Protocol):
+    """Whoever compiles beside the check; see `profkit.sweep.warm.Warmers`."""
 
-    Args:
-        known: the tables that choose it.
-        reason: why it was not timed; None for those that were.
-        screen_us: state to its median in the screening, one run a sample.
-        samples_us: state to samples, ``[copies][orders][replays]``.
-    """
+    def tried(self, spent_s: float, left: int) -> None:
+        """One more configuration has run for the first time, which took `spent_s`; `left` have not yet."""
 
-    configuration: dict[str, int]
-    known: Sequence[str]
-    status: Status = "timed"
-    reason: str | None = None
-    screen_us: dict[State, float] = field(default_factory=dict)
-    samples_us: dict[State, list[list[list[float]]]] = field(default_factory=dict)
-
-    def leave(self, status: Status, reason: str) -> None:
-        """It will not be timed (any further)."""
-        self.status, self.reason = status, reason
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A region that was swept.
-
-    Args:
-        candidates: every configuration that was tried.
-        reference: the index of the one that was measured as copies; None where nothing could be timed.
-        runs: state to how many runs a sample is.
-        nothing_us: state to samples of a run that does nothing, ``[orders][replays]``.
-        known: what known tables choose, as `Problem.known`.
-        least_bytes, tolerance: as in `Problem`.
-    """
-
-    candidates: Sequence[Candidate]
-    reference: int | None
-    runs: Mapping[State, int]
-    nothing_us: Mapping[State, Sequence[Sequence[float]]]
-    known: Mapping[str, Configuration]
-    least_bytes: int | None
-    tolerance: tuple[float, float]
+    def wait(self) -> None:
+        """Wait until nobody else uses the device."""
 
 
 def build(plan: Plan, region: Region) -> Problem:
@@ -77,7 +42,9 @@ def build(plan: Plan, region: Region) -> Problem:
         return plan.tunable.build(plan.context(region))
 
 
-def measure(plan: Plan, region: Region, problem: Problem, clock: Clock, display: Lines) -> Measured:
+def measure(
+    plan: Plan, region: Region, problem: Problem, clock: Clock, display: Lines, helpers: Helpers, phases: Phases
+) -> Measured:
     """Sweep one region; call it inside the clock's `region`.
 
     Raises:
@@ -87,47 +54,81 @@ def measure(plan: Plan, region: Region, problem: Problem, clock: Clock, display:
         Candidate(configuration, [name for name, entry in problem.known.items() if dict(entry) == configuration])
         for configuration in plan.configurations(region, problem.known)
     ]
-    singles = _checked(plan, region, problem, clock, candidates, display)
+    states, left_out = _states(plan, problem, clock)
+    display.note(f"{region.name}: checking {len(candidates)} configurations")
+    with phases.of("reference"), workload_errors(f"computing the reference of region {region.name}"):
+        reference_outputs = dict(problem.reference())
+        clock.synchronize()
+    attempts = Attempts(problem, reference_outputs, clock, region.name)
+    with phases.of("check"):
+        singles = _checked(attempts, states, candidates, display, helpers)
+    # Before anything is timed.
+    with phases.of("wait for processes"):
+        helpers.wait()
     runs: dict[State, int] = {}
     nothing_us: dict[State, list[list[float]]] = {}
     reference = None
     if singles:
-        _screen(plan, clock, candidates, singles, display)
-        reference = _reference(plan, candidates, list(problem.known))
+        with phases.of("screen"):
+            _screen(plan, clock, candidates, singles, display)
+        reference = _reference(candidates, list(problem.known), states[0])
         singles.clear()
-        runs, nothing_us = _time(plan, problem, clock, candidates, reference, display)
-    return Measured(candidates, reference, runs, nothing_us, problem.known, problem.least_bytes, problem.tolerance)
+        display.note(f"timing {sum(c.status == 'timed' for c in candidates)} of {len(candidates)} configurations")
+        with phases.of("capture"):
+            runs, entries, slots = _ready(problem, clock, candidates, states, reference)
+        with phases.of("time"):
+            nothing_us = _time(plan, clock, candidates, slots, entries, display)
+    return Measured(
+        candidates,
+        reference,
+        runs,
+        left_out,
+        nothing_us,
+        known=problem.known,
+        least_bytes=problem.least_bytes,
+        tolerance=problem.tolerance,
+    )
+
+
+def _states(plan: Plan, problem: Problem, clock: Clock) -> tuple[list[State], dict[State, str]]:
+    """The states to time, and why others are not."""
+    left_out: dict[State, str] = {}
+    if "hot" in plan.states:
+        for state in plan.states:
+            why = clock.left_out(state, problem.least_bytes)
+            if why is not None:
+                left_out[state] = why
+    return [state for state in plan.states if state not in left_out], left_out
 
 
 def _checked(
-    plan: Plan, region: Region, problem: Problem, clock: Clock, candidates: Sequence[Candidate], display: Lines
+    attempts: Attempts, states: Sequence[State], candidates: Sequence[Candidate], display: Lines, helpers: Helpers
 ) -> dict[int, dict[State, Entry]]:
     """Run every configuration and compare, as it is and once more as it will be timed.
 
     Returns:
         For the index of each that is right, its single runs by state.
     """
-    display.note(f"{region.name}: checking {len(candidates)} configurations")
-    with workload_errors(f"computing the reference of region {region.name}"):
-        reference = dict(problem.reference())
-        clock.synchronize()
-    attempts = Attempts(problem, reference, clock, region.name)
+    problem, region = attempts.problem, attempts.region
     singles: dict[int, dict[State, Entry]] = {}
     for index, candidate in enumerate(candidates):
-        display.detail(f"{region.name}: checking {index + 1} of {len(candidates)}")
-        with workload_errors(f"asking whether region {region.name} rejects a configuration"):
+        display.detail(f"{region}: checking {index + 1} of {len(candidates)}")
+        begun = time.monotonic()
+        with workload_errors(f"asking whether region {region} rejects a configuration"):
             why = problem.rejects(candidate.configuration)
         if why is not None:
             candidate.leave("rejected", why)
             continue
         run = partial(problem.run, candidate.configuration)
         trouble = attempts.trouble(candidate.configuration, run)
+        helpers.tried(time.monotonic() - begun, len(candidates) - index - 1)
         if trouble is not None:
             candidate.leave(*trouble)
             continue
         entries: dict[State, Entry] = {}
-        for state in plan.states:
-            why = attempts.failure(candidate.configuration, partial(_prepare_into, entries, clock, run, state))
+        for state in states:
+            prepare = partial(_prepare_into, entries, attempts.clock, run, state)
+            why = attempts.failure(candidate.configuration, prepare)
             if why is not None:
                 candidate.leave("failed", f"ready for timing: {why}")
                 break
@@ -154,7 +155,7 @@ def _screen(
     """Time single runs; those far from the best in every state are left, but for entries of known tables."""
     display.detail("screening")
     best_us: dict[State, float] = {}
-    for state in plan.states:
+    for state in next(iter(singles.values())):
         samples: dict[int, list[float]] = {index: [] for index in singles}
         entries = {index: prepared[state] for index, prepared in singles.items()}
         # The first pass meets clocks and caches as the check left them.
@@ -168,13 +169,13 @@ def _screen(
         return
     for index in singles:
         candidate = candidates[index]
-        factors = [candidate.screen_us[state] / best_us[state] for state in plan.states]
+        factors = [candidate.screen_us[state] / us for state, us in best_us.items()]
         if min(factors) > plan.options.screen and not candidate.known:
             candidate.leave("screened", f"{min(factors):.1f} x the best of the screening at least")
 
 
-def _reference(plan: Plan, candidates: Sequence[Candidate], tables: Sequence[str]) -> int:
-    """The entry of the first known table that can be timed, else the best of the screening in the first state.
+def _reference(candidates: Sequence[Candidate], tables: Sequence[str], state: State) -> int:
+    """The entry of the first known table that can be timed, else the best of the screening in `state`.
 
     Chosen before the times that decide, so that it is not the best of them by luck.
     """
@@ -182,28 +183,22 @@ def _reference(plan: Plan, candidates: Sequence[Candidate], tables: Sequence[str
     known = [index for index in timed if candidates[index].known]
     if known:
         return min(known, key=lambda index: min(map(tables.index, candidates[index].known)))
-    return min(timed, key=lambda index: candidates[index].screen_us[plan.states[0]])
+    return min(timed, key=lambda index: candidates[index].screen_us[state])
 
 
-def _time(
-    plan: Plan,
-    problem: Problem,
-    clock: Clock,
-    candidates: Sequence[Candidate],
-    reference: int,
-    display: Lines,
-) -> tuple[dict[State, int], dict[State, list[list[float]]]]:
-    """Time all that are left, the reference as copies, in interleaved orders; fills `Candidate.samples_us`.
+def _ready(
+    problem: Problem, clock: Clock, candidates: Sequence[Candidate], states: Sequence[State], reference: int
+) -> tuple[dict[State, int], dict[State, dict[int, Entry]], list[int | None]]:
+    """Make all that are left ready to be timed.
 
     Returns:
-        By state: runs in a sample, and the samples of a run that does nothing.
+        By state: runs in a sample, and the samples by slot; and what each slot is, see `_slots`.
     """
     left = [index for index, candidate in enumerate(candidates) if candidate.status == "timed"]
-    display.note(f"timing {len(left)} of {len(candidates)} configurations")
     slots = _slots(left, reference)
     runs: dict[State, int] = {}
     entries: dict[State, dict[int, Entry]] = {}
-    for state in plan.states:
+    for state in states:
         runs[state] = runs_in_a_sample(state, min(candidates[index].screen_us[state] for index in left))
         bodies = [
             clock.nothing if index is None else partial(problem.run, candidates[index].configuration) for index in slots
@@ -212,8 +207,24 @@ def _time(
             entries[state] = {slot: clock.prepare(body, state, runs[state]) for slot, body in enumerate(bodies)}
         # Untimed: the first replay of a graph uploads it.
         clock.sample_us(list(entries[state].values()))
+    return runs, entries, slots
+
+
+def _time(
+    plan: Plan,
+    clock: Clock,
+    candidates: Sequence[Candidate],
+    slots: Sequence[int | None],
+    entries: Mapping[State, Mapping[int, Entry]],
+    display: Lines,
+) -> dict[State, list[list[float]]]:
+    """Time every slot in interleaved orders; fills `Candidate.samples_us`.
+
+    Returns:
+        By state the samples of a run that does nothing.
+    """
     samples: dict[State, dict[int, list[list[float]]]] = {
-        state: {slot: [] for slot in range(len(slots))} for state in plan.states
+        state: {slot: [] for slot in range(len(slots))} for state in entries
     }
     shuffler = random.Random(plan.options.seed)
     for number in range(plan.options.orders):
@@ -222,21 +233,21 @@ def _time(
             order.reverse()
         elif number % 3 == 2:
             shuffler.shuffle(order)
-        for state in plan.states:
+        for state in entries:
             for values in samples[state].values():
                 values.append([])
         for replay in range(plan.options.replays):
             display.detail(f"order {number + 1} of {plan.options.orders}, replay {replay + 1}")
-            for state in plan.states:
+            for state in entries:
                 _sample_in_order(clock, entries[state], order, {s: v[-1] for s, v in samples[state].items()})
     nothing_us: dict[State, list[list[float]]] = {}
-    for state in plan.states:
+    for state in entries:
         for slot, index in enumerate(slots):
             if index is None:
                 nothing_us[state] = samples[state][slot]
             else:
                 candidates[index].samples_us.setdefault(state, []).append(samples[state][slot])
-    return runs, nothing_us
+    return nothing_us
 
 
 def _slots(left: Sequence[int], reference: int) -> list[int | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from profkit.capture import plan_file, process, progress
 from profkit.errors import ProfkitError
 from profkit.sweep import results, store, warm
 from profkit.sweep.clock import Clock
+from profkit.sweep.phases import Phases
 from profkit.sweep.plan import Options, Plan, Region, make_plan
 from profkit.sweep.record import protocol, region_record
 from profkit.sweep.warm import Warmers
@@ -56,10 +58,14 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
         raise ProfkitError(f"--stop-after {stop_after_s:g}: give a number of seconds above 0.")
     with process.terminable(), _stdout_to_stderr(), ExitStack() as stack:
         plan = make_plan(options, kernels.load(options.workload))
-        # Before torch is imported here, so that the workers' imports run beside it.
-        warmers = stack.enter_context(warm.started(options, plan.jobs))
-        clock = _clock(options.device)
-        facts = _facts(plan, clock)
+        # Before torch is imported here, so that the imports of workers that are started at once run beside it.
+        warmers = stack.enter_context(warm.started(options, plan.jobs, at_once=options.jobs is not None))
+        phases = Phases()
+        clock = _clock(options.device, phases)
+        # What is there by now is no region's: collections after each need not look at it.
+        gc.freeze()
+        stack.callback(gc.unfreeze)
+        facts = _facts(plan, clock) | {"start_s": phases.seconds()}
         if output is not None:
             stack.enter_context(plan_file.locked(output))
             described = plan.describe(facts["device"]["name"], facts["versions"])
@@ -105,26 +111,27 @@ def _measure(plan: Plan, number: int, clock: Clock, warmers: Warmers, display: p
     region = plan.regions[number]
     begun = time.monotonic()
     display.begins(region.name)
-    warmers.begin(number)
+    phases = Phases()
+    warmers.region(number)
     with torch.no_grad(), clock.region():
-        problem = build(plan, region)
-        if warmers.workers:
-            display.detail(f"{region.name}: compiling in {len(warmers.workers)} processes")
-        # Before anything is timed: nobody else may use the device then.
-        warmers.wait(number)
-        measured = measure(plan, region, problem, clock, display)
+        with phases.of("build"):
+            problem = build(plan, region)
+            clock.synchronize()
+        measured = measure(plan, region, problem, clock, display, warmers, phases)
         del problem
-    return region_record(region, measured, time.monotonic() - begun, datetime.now(UTC).isoformat(timespec="seconds"))
+    duration_s = time.monotonic() - begun
+    return region_record(region, measured, phases, duration_s, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
-def _clock(device: str) -> Clock:
-    """The clock of `device`.
+def _clock(device: str, phases: Phases) -> Clock:
+    """The clock of `device`; adds to `phases` what that takes.
 
     Raises:
         ProfkitError: torch or triton is not installed, or torch sees no such device.
     """
     try:
-        import torch
+        with phases.of("import torch"):
+            import torch
 
         if device == "cpu":
             from profkit.sweep.cpu_clock import CpuClock
@@ -135,7 +142,10 @@ def _clock(device: str) -> Clock:
                 f"torch {torch.__version__} finds no CUDA device here. `profkit doctor` says what is missing; "
                 "--device cpu times workloads of torch's CPU operators."
             )
-        from profkit.sweep.gpu_clock import GpuClock
+        with phases.of("open the device"):
+            from profkit.sweep.gpu_clock import GpuClock
+
+            return GpuClock()
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "triton"):
             raise
@@ -143,7 +153,6 @@ def _clock(device: str) -> Clock:
             f"profkit sweep needs {error.name}, which is not installed here. Install it with: "
             "pip install 'profkit[gpu]'"
         ) from None
-    return GpuClock()
 
 
 def _facts(plan: Plan, clock: Clock) -> dict[str, Any]:

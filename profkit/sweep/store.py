@@ -28,6 +28,7 @@ class _Region(msgspec.Struct):
     counts: dict[str, int]
     timing: dict[str, dict[str, Any]]
     configurations: list[dict[str, Any]]
+    left_out: dict[str, str] = {}
 
 
 def is_sweep(path: Path) -> bool:

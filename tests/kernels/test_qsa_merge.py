@@ -12,13 +12,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="the kernels need torch")
 pytest.importorskip("triton", reason="the kernels need triton")
 
-from profkit.kernels.qsa.merge import LOOP, PLAIN, Merge, merge_splits  # noqa: E402
+from profkit.kernels.qsa.merge import LOOP, NARROW, PLAIN, Merge, merge_for, merge_splits  # noqa: E402
 from profkit.kernels.qsa.operands import Partials  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
 
 ROWS, HEADS, HEAD_DIM = 3, 2, 16
-MERGES = [PLAIN, LOOP, Merge("loop", chunk=2), Merge("loop", chunk=16, programs=2, warps=1)]
+MERGES = [None, PLAIN, LOOP, Merge("loop", chunk=2), NARROW]
 
 
 def expected(partials: Partials, gate: torch.Tensor) -> torch.Tensor:
@@ -45,9 +45,10 @@ def drawn(splits: int, device: str, dtype: torch.dtype = torch.float16) -> tuple
 
 
 @pytest.mark.parametrize("merge", MERGES, ids=str)
-@pytest.mark.parametrize("splits", [2, 7, 33, 64])
+# 7 leaves one of 4 splits masked, 33 one that needs no mask, 23 both chunks and a mask.
+@pytest.mark.parametrize("splits", [2, 7, 23, 33, 64])
 @pytest.mark.parametrize("dtype", [torch.float16, pytest.param(torch.bfloat16, marks=pytest.mark.gpu)])
-def test_weighted_sums(dtype: torch.dtype, splits: int, merge: Merge, device: str) -> None:
+def test_weighted_sums(dtype: torch.dtype, splits: int, merge: Merge | None, device: str) -> None:
     partials, gate = drawn(splits, device, dtype)
     out = torch.full_like(gate, float("nan"))
     merge_splits(partials, gate, out, merge)
@@ -56,7 +57,7 @@ def test_weighted_sums(dtype: torch.dtype, splits: int, merge: Merge, device: st
 
 
 @pytest.mark.parametrize("merge", MERGES, ids=str)
-def test_empty_splits_have_no_weight_and_all_empty_is_zero(merge: Merge, device: str) -> None:
+def test_empty_splits_have_no_weight_and_all_empty_is_zero(merge: Merge | None, device: str) -> None:
     partials, gate = drawn(5, device)
     partials.lse[1:4, 0] = float("-inf")
     partials.outputs[1:4, 0] = 0.0
@@ -69,7 +70,7 @@ def test_empty_splits_have_no_weight_and_all_empty_is_zero(merge: Merge, device:
 
 
 @pytest.mark.parametrize("merge", MERGES, ids=str)
-def test_lses_far_from_zero_do_not_overflow(merge: Merge, device: str) -> None:
+def test_lses_far_from_zero_do_not_overflow(merge: Merge | None, device: str) -> None:
     partials, gate = drawn(3, device)
     partials.lse.add_(3000.0)
     partials.lse[0].sub_(6000.0)
@@ -79,7 +80,7 @@ def test_lses_far_from_zero_do_not_overflow(merge: Merge, device: str) -> None:
 
 
 @pytest.mark.parametrize("merge", [PLAIN, LOOP], ids=str)
-def test_the_merged_output_is_rounded_then_gated_then_rounded(merge: Merge, device: str) -> None:
+def test_the_merged_output_is_rounded_then_gated_then_rounded(merge: Merge | None, device: str) -> None:
     # One split of two has all the weight, so the merged output is its own, to the last bit.
     dtype = torch.bfloat16 if device == "cuda" else torch.float16
     partials, gate = drawn(2, device, dtype)
@@ -91,6 +92,14 @@ def test_the_merged_output_is_rounded_then_gated_then_rounded(merge: Merge, devi
     assert (out == once.to(dtype)).float().mean() > 0.97
     unrounded = (partials.outputs[1] * torch.sigmoid(gate.float())).to(dtype)
     assert (out == unrounded).float().mean() < 0.9, "rounding once would not be told from rounding twice"
+
+
+@pytest.mark.parametrize(
+    ("splits", "merge"),
+    [(2, PLAIN), (4, PLAIN), (5, NARROW), (16, NARROW), (17, PLAIN), (33, PLAIN), (49, NARROW), (200, NARROW)],
+)
+def test_the_number_of_splits_decides_the_merge(splits: int, merge: Merge) -> None:
+    assert merge_for(splits) == merge
 
 
 def test_no_rows(device: str) -> None:
@@ -107,13 +116,14 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.gpu
-def test_the_looping_merge_spills_no_registers() -> None:
+@pytest.mark.parametrize("merge", [LOOP, NARROW], ids=str)
+def test_the_looping_merge_spills_no_registers(merge: Merge) -> None:
     from profkit.kernels.qsa.merge import merge_launch
 
     for splits in (2, 8, 33, 64):
         outputs = torch.zeros(splits, 4, 12, 256, device="cuda")
         partials = Partials(outputs, torch.zeros(splits, 4, 12, device="cuda"))
         gate = torch.zeros(4, 12, 256, dtype=torch.bfloat16, device="cuda")
-        kernel, grid, arguments, constants = merge_launch(partials, gate, torch.empty_like(gate), LOOP)
+        kernel, grid, arguments, constants = merge_launch(partials, gate, torch.empty_like(gate), merge)
         compiled = kernel[grid](*arguments, **constants)
         assert compiled.n_spills == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from profkit.kernels.qsa import tables
 from profkit.kernels.qsa.tables import BOUNDS, REGIONS, TABLES, Entry, entry, launch, region, table_for
 
 #: Block, splits, warps by region: default, sm_90 in 16 bits and fp8, sm_120 in 16 bits and fp8.
@@ -66,7 +67,16 @@ def test_an_entry_by_table_rows_and_cache() -> None:
     [((9, 0), "sm_90"), ((12, 0), "sm_120"), ((10, 0), "default"), ((10, 3), "default"), ((12, 1), "default")],
 )
 def test_the_table_of_a_device(capability: tuple[int, int], expected: str) -> None:
-    assert table_for(capability) == expected
+    assert table_for(capability, 78) == expected
+
+
+def test_a_table_of_the_larger_devices_of_a_capability_is_theirs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "TABLES", {name: TABLES[name] for name in ("default", "sm_90", "sm_120")})
+    assert table_for((9, 0), 132) == "sm_90", "there is none yet"
+    monkeypatch.setattr(tables, "TABLES", {**TABLES, "h200": TABLES["default"]})
+    assert table_for((9, 0), 132) == "h200"
+    assert table_for((9, 0), 131) == "sm_90"
+    assert table_for((12, 0), 188) == "sm_120"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from profkit.kernels.qsa.cost import (  # noqa: E402
 )
 from profkit.kernels.qsa.regions import PARAMETERS, SWEPT  # noqa: E402
 from profkit.kernels.qsa.tables import REGIONS, region  # noqa: E402
+from profkit.sweep.plan import Options, make_plan  # noqa: E402
 from profkit.tunable import Problem  # noqa: E402
 from profkit.workload import BuildContext  # noqa: E402
 
@@ -37,7 +38,7 @@ def within(problem: Problem) -> bool:
     return torch.allclose(found.double(), expected, rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("variant", ["default", "sm_90-loop"])
+@pytest.mark.parametrize("variant", ["default", "default-plain", "sm_90-loop"])
 @pytest.mark.parametrize("configuration", [(32, 1, 1), (32, 2, 2), (64, 64, 4)], ids=str)
 def test_a_run_gives_the_reference_and_a_poisoned_one_does_not(
     configuration: tuple[int, int, int], variant: str, device: str
@@ -118,14 +119,20 @@ def test_swept_problems_cover_every_region_group_head_count_and_dtype_and_do_so_
         rows, kv_heads = int(shapes["rows"]), int(shapes["kv_heads"])
         group = int(shapes["q_heads"]) // kv_heads
         prefill = shapes["mode"] == "prefill"
-        assert name == f"r{rows}-g{group}-kv{kv_heads}-{shapes['dtype']}{'-prefill' if prefill else ''}"
+        start = "" if number < 9 * 3 * 2 * 2 else "between-"
+        assert name == f"{start}r{rows}-g{group}-kv{kv_heads}-{shapes['dtype']}{'-prefill' if prefill else ''}"
         if number < 9 * 3 * 2 * 2:
             covered.add((region(rows, kv_heads, prefill=prefill), group, kv_heads, shapes["dtype"]))
     assert covered == {(r, g, k, d) for r in REGIONS for g in (3, 6, 12) for k in (1, 2) for d in ("bf16", "fp8")}
 
 
+def test_one_glob_takes_the_108_that_have_one_size_in_each_region() -> None:
+    plan = make_plan(Options("qsa-attention", regions=("r*",)), WORKLOAD)
+    assert [region.name for region in plan.regions] == list(SWEPT)[:108]
+
+
 def test_the_shapes_that_the_upstream_sweep_names_are_there() -> None:
-    assert {"r512-g3-kv1-bf16", "r512-g3-kv1-fp8", "r4-g3-kv1-bf16", "r16-g3-kv1-fp8"} <= set(SWEPT)
+    assert {"r512-g3-kv1-bf16", "r512-g3-kv1-fp8", "r4-g3-kv1-bf16", "between-r16-g3-kv1-fp8"} <= set(SWEPT)
 
 
 def test_bytes_and_operations_counted_token_by_token() -> None:
@@ -153,7 +160,7 @@ def test_bytes_and_operations_counted_token_by_token() -> None:
 def test_every_configuration_of_a_region_runs_or_is_refused_with_a_reason(dtype: str) -> None:
     assert TUNABLE is not None
     defaults = {name: shape.default for name, shape in WORKLOAD.shapes.items()}
-    shapes = {**defaults, **SWEPT[f"r16-g12-kv1-{dtype}"]}
+    shapes = {**defaults, **SWEPT[f"between-r16-g12-kv1-{dtype}"]}
     problem = TUNABLE.build(BuildContext("default", shapes, "cuda", 0))
     expected = problem.reference()["out"]
     ran = 0

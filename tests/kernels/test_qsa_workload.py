@@ -53,7 +53,7 @@ def test_a_dropped_half_of_the_cache_shows_in_every_layer(device: str) -> None:
 
 def test_a_split_that_the_merge_leaves_out_shows_in_every_layer(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(
-        operands: Operands, launched: Launch, out: torch.Tensor, workspace: Workspace, merge: Merge, scope: Scope
+        operands: Operands, launched: Launch, out: torch.Tensor, workspace: Workspace, merge: Merge | None, scope: Scope
     ) -> None:
         partials = workspace.partials(launched.splits)
         assert partials is not None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from profkit.sweep.measured import Candidate, Measured
+from profkit.sweep.phases import Phases
 from profkit.sweep.plan import Region, State
 from profkit.sweep.record import protocol, region_record
-from profkit.sweep.region import Candidate, Measured
 from profkit.sweep.results import document
 from profkit.sweep.statistics import RULE
 
@@ -42,12 +43,13 @@ def region(name: str = "r1", **more: Any) -> dict[str, Any]:
         candidates=candidates,
         reference=0,
         runs={"hot": 30, "evicted": 5},
+        left_out={},
         nothing_us={"hot": [[0.9] * 2] * 2, "evicted": [[2.1] * 2] * 2},
         known={"table": {"warps": 1, "tile": 64}},
         least_bytes=16_000,
         tolerance=(0.02, 0.02),
     )
-    return {**region_record(Region(name, {"rows": 4}), measured, 1.5, "2026-01-02T03:04:05+00:00"), **more}
+    return {**region_record(Region(name, {"rows": 4}), measured, Phases(), 1.5, "2026-01-02T03:04:05+00:00"), **more}
 
 
 def sweep(*regions: dict[str, Any], planned: int | None = None) -> dict[str, Any]:

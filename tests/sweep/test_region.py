@@ -18,10 +18,13 @@ from cpu_tunable import SCALE  # noqa: E402
 
 from profkit.capture.progress import Lines  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
+from profkit.sweep import warm  # noqa: E402
 from profkit.sweep.clock import Entry, Run, runs_in_a_sample  # noqa: E402
+from profkit.sweep.measured import Candidate, Measured  # noqa: E402
+from profkit.sweep.phases import Phases  # noqa: E402
 from profkit.sweep.plan import Options, Plan, State, make_plan  # noqa: E402
 from profkit.sweep.record import region_record  # noqa: E402
-from profkit.sweep.region import Candidate, Measured, build, measure  # noqa: E402
+from profkit.sweep.region import build, measure  # noqa: E402
 from profkit.sweep.statistics import RULE  # noqa: E402
 from profkit.tunable import Configuration, Problem  # noqa: E402
 
@@ -45,11 +48,15 @@ class KnownClock:
 
     us: Callable[[Configuration, State], float]
     broken: bool = False
+    spared: str | None = None
     samples: list[list[tuple[Any, ...]]] = field(default_factory=list)
     methods: Mapping[State, str] = field(default_factory=lambda: {"hot": "by formula", "evicted": "by formula"})
 
     def nothing(self) -> None:
         """Nothing."""
+
+    def left_out(self, state: State, least_bytes: int | None) -> str | None:
+        return self.spared if state == "evicted" and least_bytes else None
 
     def synchronize(self) -> None:
         if self.broken:
@@ -86,7 +93,8 @@ def problem(**changes: Any) -> Problem:
 
 
 def swept(plan: Plan, clock: KnownClock, of: Problem | None = None) -> Measured:
-    return measure(plan, plan.regions[0], of or problem(), clock, Lines(0, 1))
+    with warm.started(plan.options, 1, at_once=False) as nobody:
+        return measure(plan, plan.regions[0], of or problem(), clock, Lines(0, 1), nobody, Phases())
 
 
 def by_values(measured: Measured) -> dict[tuple[int, ...], Candidate]:
@@ -215,7 +223,7 @@ def test_all_of_a_region_have_samples_of_one_size() -> None:
     [
         ("hot", 0.5, 100),
         ("hot", 30, 10),
-        ("hot", 5000, 2),
+        ("hot", 5000, 1),
         ("evicted", 3, 5),
         ("evicted", 400, 3),
         ("evicted", 5000, 1),
@@ -238,7 +246,7 @@ def test_a_run_that_is_right_alone_and_wrong_as_it_would_be_timed_is_wrong() -> 
 def test_a_region_in_which_nothing_is_right_has_no_times() -> None:
     plan = make(values=("chunks=64",))
     measured = swept(plan, KnownClock(by_repeats), problem(known={}))
-    record = region_record(plan.regions[0], measured, 1.0, "2026-01-01")
+    record = region_record(plan.regions[0], measured, Phases(), 1.0, "2026-01-01")
     assert (record["reference"], record["timing"]) == (None, {})
     assert record["counts"] == {"tried": 2, "timed": 0, "screened": 0, "rejected": 0, "failed": 0, "wrong": 2}
 
@@ -268,7 +276,7 @@ def test_a_mistake_in_the_workload_is_one_error_that_names_the_configuration() -
 
 def test_a_region_is_recorded_with_its_best_its_anchors_and_verdicts() -> None:
     plan = make(values=("chunks=1,2", "repeats=40,41"))
-    record = region_record(plan.regions[0], swept(plan, KnownClock(by_repeats)), 1.25, "2026-01-01")
+    record = region_record(plan.regions[0], swept(plan, KnownClock(by_repeats)), Phases(), 1.25, "2026-01-01")
     hot = record["timing"]["hot"]
     best = record["configurations"][hot["best"]]
     assert (best["parameters"], best["known"]) == ({"chunks": 1, "repeats": 40}, ["fast"])
@@ -283,3 +291,26 @@ def test_a_region_is_recorded_with_its_best_its_anchors_and_verdicts() -> None:
     assert best["times"]["evicted"]["us"] == 55.0
     other = next(c for c in record["configurations"] if c["parameters"] == {"chunks": 2, "repeats": 40})
     assert other["times"]["hot"]["against"]["fast"]["verdict"] == "worse"
+
+
+def test_a_state_that_need_not_be_timed_is_left_out_with_its_reason() -> None:
+    plan = make(values=("chunks=1,2", "repeats=40,41"))
+    clock = KnownClock(by_repeats, spared="far beyond the cache")
+    record = region_record(plan.regions[0], swept(plan, clock), Phases(), 1.0, "2026-01-01")
+    assert record["left_out"] == {"evicted": "far beyond the cache"}
+    assert list(record["timing"]) == ["hot"]
+    assert {state for batch in clock.samples for state, _, _ in batch} == {"hot"}
+    assert all(list(c["times"]) == ["hot"] for c in record["configurations"] if c["status"] == "timed")
+    # Who asks for one state alone gets it.
+    measured = swept(dataclasses.replace(plan, states=("evicted",)), clock)
+    assert (list(measured.runs), measured.left_out) == (["evicted"], {})
+
+
+def test_the_seconds_of_each_phase_are_recorded() -> None:
+    plan, phases = make(), Phases()
+    with warm.started(plan.options, 1, at_once=False) as nobody:
+        measured = measure(plan, plan.regions[0], problem(), KnownClock(by_repeats), Lines(0, 1), nobody, phases)
+    record = region_record(plan.regions[0], measured, phases, 1.0, "2026-01-01")
+    assert list(record["phases_s"]) == [
+        *("reference", "check", "wait for processes", "screen", "capture", "time", "judge"),
+    ]

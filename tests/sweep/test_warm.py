@@ -1,4 +1,4 @@
-"""Compiling beforehand: every configuration has one worker, and no worker outlives the sweep."""
+"""Compiling beforehand: every configuration is run by one worker, and no worker outlives the sweep."""
 
 from __future__ import annotations
 
@@ -34,35 +34,68 @@ NOTING = dataclasses.replace(cpu_tunable.SCALE, tunable=tunable)
 BROKEN = "import os\nprint('I cannot go on')\nos._exit(7)\n"
 
 
-@pytest.mark.parametrize("jobs", [1, 2, 3, 7])
-def test_every_configuration_has_one_worker(jobs: int) -> None:
+def test_every_configuration_is_taken_once_whoever_asks_in_whatever_order(tmp_path: Path) -> None:
     configurations = [{"warps": number} for number in range(5)]
-    shares = [warm.share_of(configurations, share, jobs) for share in range(jobs)]
-    assert sorted(c["warps"] for share in shares for c in share) == list(range(5))
+    workers = [warm.unclaimed(configurations, tmp_path, 3) for _ in range(2)]
+    taken = [next(workers[0]), next(workers[1]), next(workers[1]), *workers[0], *workers[1]]
+    assert [c["warps"] for c in taken] == [0, 1, 2, 3, 4]
+    assert list(warm.unclaimed(configurations, tmp_path, 4)) == configurations, "another region is another matter"
 
 
-def test_one_job_starts_no_worker() -> None:
-    with warm.started(Options("no/such/file.py:X"), 1) as warmers:
-        warmers.begin(0)
-        warmers.wait(0)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_one_job_starts_no_worker(at_once: bool) -> None:
+    with warm.started(Options("no/such/file.py:X"), 1, at_once=at_once) as warmers:
+        warmers.region(0)
+        for _ in range(3):
+            warmers.tried(100.0, 100)
+        warmers.wait()
         assert (warmers.workers, warmers.lost) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("spent_s", "left", "workers"),
+    [
+        ((1.5,), 80, 0),
+        ((1.5, 1.5), 80, 2),
+        ((1.5, 1.5), 7, 0),
+        # The first is slow for other reasons, or the second was there already.
+        ((9.0, 0.05, 0.05, 0.05), 80, 0),
+        ((0.2, 0.2, 0.2), 80, 0),
+    ],
+)
+def test_workers_are_started_where_compiling_is_seen_to_take_long(
+    spent_s: tuple[float, ...], left: int, workers: int, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN)
+    with warm.started(Options(f"{tmp_path / 'broken.py'}:X", device="cpu"), 2, at_once=False) as warmers:
+        warmers.region(0)
+        for seconds in spent_s:
+            warmers.tried(seconds, left)
+        assert len(warmers.workers) == workers
+        warmers.wait()
+        assert len(warmers.lost) == workers
+        # They ended early, and would again.
+        warmers.region(1)
+        warmers.tried(9.0, 80)
+        warmers.tried(9.0, 80)
+        assert len(warmers.workers) == (0 if workers else 2)
+
+
 @pytest.mark.slow
-def test_workers_run_their_shares_of_the_regions_asked_for_and_end_with_the_block(tmp_path: Path) -> None:
+def test_workers_share_the_regions_asked_for_and_end_with_the_block(tmp_path: Path) -> None:
     (tmp_path / "noting.py").write_text(NOTING)
     options = Options(f"{tmp_path / 'noting.py'}:NOTING", regions=("all",), values=("chunks=1,2,16",), device="cpu")
-    with warm.started(options, 2) as warmers:
+    with warm.started(options, 2, at_once=True) as warmers:
         children = [worker.child for worker in warmers.workers]
         for number in (0, 2):
-            warmers.begin(number)
-            warmers.wait(number)
+            warmers.region(number)
+            warmers.wait()
         assert warmers.lost == []
         assert [child.poll() for child in children] == [None, None]
     assert all(child.poll() is not None for child in children)
     by_worker = [sorted(file.read_text().splitlines()) for file in tmp_path.glob("*.ran")]
     grid = {f"{size} {c} {r}" for size in (20_000, 50_000) for c, r in ((1, 40), (1, 400), (2, 40), (2, 400), (1, 60))}
-    assert len(by_worker) == 2
+    assert len(by_worker) <= 2
     # A configuration that fails is no reason to stop, and one that is rejected is not run.
     assert sorted(line for lines in by_worker for line in lines) == sorted(grid)
 
@@ -70,13 +103,13 @@ def test_workers_run_their_shares_of_the_regions_asked_for_and_end_with_the_bloc
 @pytest.mark.slow
 def test_a_worker_that_ends_early_is_told_of_and_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
-    with warm.started(Options(f"{tmp_path / 'broken.py'}:X", device="cpu"), 2) as warmers:
-        warmers.begin(0)
-        warmers.wait(0)
+    with warm.started(Options(f"{tmp_path / 'broken.py'}:X", device="cpu"), 2, at_once=True) as warmers:
+        warmers.region(0)
+        warmers.wait()
         assert warmers.workers == []
         assert warmers.lost == ["A process that compiled beforehand ended early (exit status 7: I cannot go on)."] * 2
-        warmers.begin(1)
-        warmers.wait(1)
+        warmers.region(1)
+        warmers.wait()
 
 
 def test_the_reason_of_a_failure_is_what_is_wrong_and_where_without_directories() -> None:
