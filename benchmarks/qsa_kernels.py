@@ -7,6 +7,7 @@ cache), beside the bytes that they must move, the floor that these set at measur
 
     python benchmarks/qsa_kernels.py --output qsa_kernels.json        # about three minutes
     python benchmarks/qsa_kernels.py --quick                          # the points that decide, about one
+    python benchmarks/qsa_kernels.py --quick --merges                 # of the merges alone, about 15 seconds
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gpu_timing import Device, capture, measure, this_device
 from profkit.kernels.qsa.attention import attend
 from profkit.kernels.qsa.cost import attention_bytes, attention_operations, gathered_bytes, merge_bytes
 from profkit.kernels.qsa.inputs import timing_batch
-from profkit.kernels.qsa.merge import PLAIN, Merge, merge_launch
+from profkit.kernels.qsa.merge import NARROW, PLAIN, Merge, merge_for, merge_launch
 from profkit.kernels.qsa.operands import Operands, Partials, Workspace
 from profkit.kernels.qsa.regions import DECODE_ROWS, GROUP_PAGES
 from profkit.kernels.qsa.sizes import Sizes, draw_operands, sizes_of
@@ -37,17 +38,20 @@ from profkit.kernels.qsa.tables import TABLES, entry, launch
 from profkit.kernels.qsa.workload import QSA_ATTENTION
 from profkit.workload import BuildContext
 
+#: None is what `merge_for` chooses.
 MERGES = {
     "plain": PLAIN,
     "plain, 4 warps": Merge("plain", warps=4),
     "loop": Merge("loop"),
     "loop, 16 at a time": Merge("loop", chunk=16),
     "loop, 2 programs": Merge("loop", programs=2),
-    "loop, 16 at a time, 4 programs of 1 warp": Merge("loop", chunk=16, programs=4, warps=1),
+    "loop, 16 at a time, 4 programs of 1 warp": NARROW,
+    "chosen by the number of splits": None,
     "plain, again (control)": PLAIN,
 }
 MERGE_SPLITS = (2, 4, 8, 16, 33, 64)
 MERGE_ROWS = (1, 4, 16, 64, 128)
+QUICK_MERGE_ROWS = (4, 16, 64)
 MERGE_HEADS, HEAD_DIM = 12, 256
 
 ROWS = (4, 16, 64, 256, 512, 2048)
@@ -67,21 +71,23 @@ def main() -> None:
     print(f"{device.name}, torch {device.torch}, triton {device.triton}")
     print(f"copy {device.copy_bytes_per_second / 1e12:.2f} TB/s, an empty kernel in a graph {device.launch_us:.2f} us")
     document: dict[str, Any] = {"schema": "profkit.qsa-kernels/1", "device": asdict(device), "merge": [], "split": []}
-    merge_points = itertools.product((16,) if options.quick else MERGE_ROWS, MERGE_SPLITS)
+    merge_points = itertools.product(QUICK_MERGE_ROWS if options.quick else MERGE_ROWS, MERGE_SPLITS)
     for rows, splits in merge_points:
         document["merge"] += time_merges(rows, splits, device)
         save(options.output, document)
     print_merges(document["merge"])
-    for rows, group, dtype in itertools.product(QUICK_ROWS if options.quick else ROWS, GROUPS, DTYPES):
-        document["split"] += time_attention(rows, group, dtype, device)
-        save(options.output, document)
-    print_attention(document["split"])
+    if not options.merges:
+        for rows, group, dtype in itertools.product(QUICK_ROWS if options.quick else ROWS, GROUPS, DTYPES):
+            document["split"] += time_attention(rows, group, dtype, device)
+            save(options.output, document)
+        print_attention(document["split"])
     print(f"{time.monotonic() - began:.0f} s in all")
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer points")
+    parser.add_argument("--merges", action="store_true", help="the merges alone")
     parser.add_argument("--output", type=Path, default=None, help="write the results there as JSON")
     return parser.parse_args()
 
@@ -95,7 +101,8 @@ def time_merges(rows: int, splits: int, device: Device) -> list[dict[str, Any]]:
     gate = torch.randn(rows, MERGE_HEADS, HEAD_DIM, device="cuda").bfloat16()
     out = torch.empty_like(gate)
     calls, compiled = {}, {}
-    for name, merge in MERGES.items():
+    launched = {name: merge or merge_for(splits) for name, merge in MERGES.items()}
+    for name, merge in launched.items():
         kernel, grid, arguments, constants = merge_launch(partials, gate, out, merge)
         calls[name] = partial(kernel[grid], *arguments, **constants)
         compiled[name] = calls[name]()
@@ -107,6 +114,7 @@ def time_merges(rows: int, splits: int, device: Device) -> list[dict[str, Any]]:
             "rows": rows,
             "splits": splits,
             "arm": name,
+            "launch": asdict(launched[name]),
             **sample,
             "registers": compiled[name].n_regs,
             "spills": compiled[name].n_spills,

@@ -45,13 +45,16 @@ def main() -> None:
             document, seconds = sweep(cache)
             documents[name] = document
             checks.append((f"default sweep, {name}", seconds < 20, f"{seconds:.1f} s"))
-        documents["both"], seconds = sweep(cache, "--region", "all", "--jobs", "1")
+        documents["both"], seconds = sweep(cache, "--region", "all")
         print(f"both regions: {seconds:.1f} s")
+        documents["evicted"], _ = sweep(cache, "--region", "beyond-l2", "--state", "evicted")
         documents["twins"], seconds = sweep(
             cache, "--set", "block=1024", "--set", "warps=4", "--set", f"twin={','.join(map(str, range(TWINS)))}"
         )
         documents["failing"], _ = sweep(cache, "--set", "block=1024,4194304", "--set", "warps=4", "--jobs", "1")
-    checks += check_regions(documents["both"])
+    for name in ("cold cache", "warm cache", "both"):
+        print_phases(name, documents[name])
+    checks += check_regions(documents["both"], documents["evicted"])
     checks += check_twins(documents["twins"])
     checks += check_failing(documents["failing"])
     for name, good, told in checks:
@@ -74,19 +77,34 @@ def sweep(cache: str, *arguments: str) -> tuple[dict[str, Any], float]:
     return json.loads(done.stdout), time.monotonic() - begun
 
 
-def check_regions(document: dict[str, Any]) -> list[tuple[str, bool, str]]:
-    """Hot against evicted, the method's floor, and both against Triton's own measures."""
+def print_phases(name: str, document: dict[str, Any]) -> None:
+    """Where the seconds of a sweep went; the start of Python and the report are in none."""
+    for what, seconds in (("start", document["start_s"]), *((r["name"], r["phases_s"]) for r in document["regions"])):
+        print(f"{name}, {what}: {', '.join(f'{phase} {value:.2f}' for phase, value in seconds.items())} s")
+
+
+def check_regions(document: dict[str, Any], evicted: dict[str, Any]) -> list[tuple[str, bool, str]]:
+    """Hot against evicted, the method's floor, and both against Triton's own measures.
+
+    Args:
+        evicted: the region that is left out evicted in `document`, timed evicted alone.
+    """
     checks = []
     for region in document["regions"]:
         name = region["name"]
-        default = next(c for c in region["configurations"] if c["parameters"] == DEFAULT)
-        hot_us, evicted_us = (default["times"][state]["us"] for state in ("hot", "evicted"))
-        told = f"hot {hot_us:.2f}, evicted {evicted_us:.2f} us"
+        left_out = list(region["left_out"])
         fits = name == "fits-l2"
+        checks.append(
+            (f"{name}: left out", left_out == ([] if fits else ["evicted"]), ", ".join(left_out) or "nothing")
+        )
+        regions = {"hot": region, "evicted": region if fits else evicted["regions"][0]}
+        defaults = {s: next(c for c in r["configurations"] if c["parameters"] == DEFAULT) for s, r in regions.items()}
+        hot_us, evicted_us = (defaults[state]["times"][state]["us"] for state in ("hot", "evicted"))
+        told = f"hot {hot_us:.2f}, evicted {evicted_us:.2f} us"
         good = hot_us < 0.95 * evicted_us if fits else 0.9 < evicted_us / hot_us < 1.15
         checks.append((f"{name}: hot {'<' if fits else '='} evicted", good, told))
         for state, low_us, high_us in (("hot", 0.3, 2.5), ("evicted", 0.5, 6.0)):
-            timing = region["timing"][state]
+            timing = regions[state]["timing"][state]
             nothing_us = timing["nothing_us"]
             noise = timing["noise"]
             checks.append((f"{name}: nothing, {state}", low_us < nothing_us < high_us, f"{nothing_us:.2f} us"))

@@ -1,7 +1,7 @@
 """The merge: the splits' partial outputs, weighted by their LSEs, rounded and gated.
 
 `plain` holds all splits of one head at once, which at 64 splits of 256 columns is more than a thread's registers.
-`loop` takes a few splits at a time and so needs the same registers for any number of splits. `merge_for` chooses.
+`loop` adds up a few splits at a time, so that its sums need the same registers for any number. `merge_for` chooses.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ LOOP = Merge("loop")
 NARROW = Merge("loop", warps=1, chunk=16, programs=4)
 
 #: The merge for up to so many splits; for more the last. On an H200, 2026-11-29, torch 2.11, triton 3.6, 16 rows of 12
-#: heads of 256, us a call, plain and narrow: 2 splits 1.51 and 1.72, 4 1.64 and 1.79, 8 2.08 and 1.93, 16 2.89 and 2.22,
-#: 64 4.55 (it spills) and 3.77. At 33 plain took 2.87, and narrow 4.89 while its last chunk was masked.
+#: heads of 256, us a call, plain and narrow: 2 splits 1.51 and 1.72, 4 splits 1.64 and 1.79, 8 splits 2.08 and 1.93, 16
+#: splits 2.89 and 2.22, 64 splits 4.55 (it spills) and 3.77. At 33 plain took 2.87, and narrow 4.89 before its loop was
+#: unrolled there too.
 _BY_SPLITS = ((4, PLAIN), (16, NARROW), (48, PLAIN))
 
 
@@ -121,9 +122,9 @@ def merge_loop_kernel(
     total = tl.sum(_weights(lse_ptr + pair, every, stride, highest, SPLITS), axis=0)
     # Summed over the chunk's splits once, at the end: within the loop threads need nothing of each other.
     weighted = tl.zeros([CHUNK, COLUMNS], dtype=tl.float32)
-    # No mask in the loop: where a chunk's splits lie in several threads, one that depends on the split makes each load
-    # wait for the one before.
-    for start in range(0, SPLITS // CHUNK * CHUNK, CHUNK):
+    # Unrolled by us, so that loads of several chunks are under way at once. Left to itself the compiler unrolled four
+    # turns of 16 splits and not the three that 33 need, which then took longer.
+    for start in tl.static_range(0, SPLITS // CHUNK * CHUNK, CHUNK):
         split = start + tl.arange(0, CHUNK)
         weight = tl.exp2(tl.load(lse_ptr + pair + split * stride) - highest)
         offset = (split[:, None] * stride + pair) * D + dim[None, :]
