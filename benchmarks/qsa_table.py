@@ -1,7 +1,7 @@
 """Builds a launch table from sweeps of `qsa-attention`, and says whether it beats the known tables.
 
-    profkit sweep qsa-attention --region all --format json > sweep.json
-    python benchmarks/qsa_table.py sweep.json --name h200 --output table.json
+    profkit sweep qsa-attention --region 'r*' --format json > sweep.json
+    python benchmarks/qsa_table.py sweep.json --name h200 --output table.json --markdown table.md
 
 A table has one entry for each region of (row, KV head) pairs and each kind of cache; a sweep has many problems in it
 (rows, groups, KV heads), each hot and evicted. A new entry is taken only where in none of these it is slower than the
@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.kernels.qsa.regions import PARAMETERS
+from qsa_summary import Numbers, carry_over, carry_over_lines, numbers_of, region_lines, times_of
+
 from profkit.kernels.qsa.tables import REGIONS, region
 
 SCHEMA = "profkit.sweep/1"
@@ -29,9 +30,6 @@ KNOWN = ("sm_90", "default")
 CACHES = ("bits_16", "fp8")
 #: Slower by this factor is slower however large the noise was: nobody would want to find out.
 SLOWER = 1.05
-
-#: A configuration: block_n, splits, warps.
-Numbers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -110,8 +108,16 @@ def main() -> None:
     taken = [choice for choice in choices.values() if choice.source == "measured"]
     ships = bool(taken) and not missing
     print(f"\n{len(taken)} of {len(choices)} entries win beyond noise: {'a table' if ships else 'no table'}.")
-    if ships:
-        print(table_source(choices, options.name))
+    carried = carry_over_lines(carry_over(documents))
+    print("\nThe table tuned on an H20 (sm_90) beside default, regions:", *carried, sep="\n")
+    if not missing:
+        source = table_source(choices, options.name, documents[0]["device"]["name"], documents[0]["date"][:10])
+        print(
+            "\nFor TABLES in kernels/qsa/tables.py:" if ships else "\nThe table, if it were to ship:", source, sep="\n"
+        )
+    if options.markdown is not None:
+        rows = region_lines(documents, chosen_of(documents, choices))
+        options.markdown.write_text("\n".join([*carried, "", *rows]) + "\n", encoding="utf-8")
     if options.output is not None:
         content = {"schema": "profkit.qsa-table/1", "name": options.name, "ships": ships}
         entries = [asdict(choice) for choice in choices.values()]
@@ -123,6 +129,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("sweeps", type=Path, nargs="+", help="JSON of profkit sweep; of one device")
     parser.add_argument("--name", default="h200", help="what the table is called")
     parser.add_argument("--output", type=Path, default=None, help="write the choices there as JSON")
+    parser.add_argument("--markdown", type=Path, default=None, help="write a row for each problem and state there")
     return parser.parse_args()
 
 
@@ -143,6 +150,12 @@ def choose(documents: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Choi
         for cache in CACHES
         if cells.get((name, cache))
     }
+
+
+def chosen_of(documents: Sequence[Mapping[str, Any]], choices: Mapping[tuple[str, str], Choice]) -> dict[str, Numbers]:
+    """Each swept region to the entry that was chosen for its cell."""
+    cells = {one["name"]: cell_of(one["shapes"]) for document in documents for one in document["regions"]}
+    return {name: choices[cell].numbers for name, cell in cells.items() if cell in choices}
 
 
 def check(documents: Sequence[Mapping[str, Any]]) -> None:
@@ -167,7 +180,7 @@ def points(document: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator
     for state in measured["timing"]:
         if not known_timed(measured, state):
             continue
-        timed = timed_in(measured, state)
+        timed = times_of(measured, state)
         yield Point(
             name=f"{measured['name']} {state}",
             us={numbers: times["us"] for numbers, times in timed.items()},
@@ -180,18 +193,9 @@ def points(document: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator
         )
 
 
-def timed_in(measured: Mapping[str, Any], state: str) -> dict[Numbers, Mapping[str, Any]]:
-    """The times of every configuration of a region that was timed in one state."""
-    return {
-        numbers_of(one["parameters"]): one["times"][state]
-        for one in measured["configurations"]
-        if state in one["times"]
-    }
-
-
 def known_timed(measured: Mapping[str, Any], state: str) -> bool:
     """Whether the entries of all known tables were timed."""
-    return all(numbers_of(measured["known"][table]) in timed_in(measured, state) for table in KNOWN)
+    return all(numbers_of(measured["known"][table]) in times_of(measured, state) for table in KNOWN)
 
 
 def untimed(documents: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -203,10 +207,6 @@ def untimed(documents: Sequence[Mapping[str, Any]]) -> list[str]:
         for state in (measured["timing"] or [None])
         if state is None or not known_timed(measured, state)
     ]
-
-
-def numbers_of(parameters: Mapping[str, int]) -> Numbers:
-    return tuple(parameters[name] for name in PARAMETERS)
 
 
 def choose_entry(name: str, cache: str, found: Sequence[Point]) -> Choice:
@@ -262,12 +262,14 @@ def print_choices(choices: Mapping[tuple[str, str], Choice]) -> None:
         )
 
 
-def table_source(choices: Mapping[tuple[str, str], Choice], name: str) -> str:
-    """The table as `profkit/kernels/qsa/tables.py` writes one."""
-    lines = [f'    "{name}": Table(', '        "tuned on …",']
+def table_source(choices: Mapping[tuple[str, str], Choice], name: str, device: str, date: str) -> str:
+    """The table as `kernels/qsa/tables.py` writes one."""
+    lines = [f'    "{name}": Table(', f'        "tuned on {device}, {date}",']
     for cache in CACHES:
-        entries = ", ".join(str(choices[region_name, cache].numbers) for region_name in REGIONS)
-        lines.append(f"        _entries({entries}),")
+        entries = [choices[region_name, cache].numbers for region_name in REGIONS]
+        # Five a line, as that is all that fits.
+        parts = [", ".join(map(str, entries[start : start + 5])) for start in range(0, len(entries), 5)]
+        lines += ["        _entries(", *(f"            *({part})," for part in parts), "        ),"]
     return "\n".join([*lines, "    ),"])
 
 

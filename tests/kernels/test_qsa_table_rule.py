@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from profkit.kernels.qsa.tables import REGIONS, Entry, entry
+from profkit.kernels.qsa.tables import REGIONS, Entry, Table, _entries, entry
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "qsa_table.py"
+sys.path.insert(0, str(SCRIPT.parent))
 _SPEC = importlib.util.spec_from_file_location("qsa_table", SCRIPT)
 assert _SPEC is not None
 assert _SPEC.loader is not None
@@ -43,7 +44,8 @@ def swept(times: dict[tuple[int, int, int], float], *, rows: int = 4, state: str
         "name": f"r{rows}",
         "shapes": full,
         "known": {table: _named(one) for table, one in numbers.items()},
-        "timing": {state: {}},
+        "timing": {state: {"noise": {"percent": 1.25}}},
+        "left_out": {},
         "configurations": configurations,
     }
 
@@ -57,6 +59,7 @@ def sweep(*regions: dict[str, Any], device: str = "a GPU") -> dict[str, Any]:
         "schema": "profkit.sweep/1",
         "workload": {"name": "qsa-attention"},
         "device": {"name": device},
+        "date": "2026-01-02T03:04:05+00:00",
         "protocol": {"min_share": 0.01},
         "regions": list(regions),
     }
@@ -163,14 +166,41 @@ def test_the_script_says_whether_a_table_ships_and_writes_it(win: bool, tmp_path
     written = json.loads((tmp_path / "table.json").read_text())
     assert written["ships"] is win
     assert len(written["entries"]) == 18
+    nine = [(128, 2, 8)] * 9
+    verdict = "18 of 18 entries win beyond noise: a table." if win else "0 of 18 entries win beyond noise: no table."
+    assert verdict in done.stdout
+    assert ("For TABLES in" in done.stdout) is win
     if win:
-        assert "18 of 18 entries win beyond noise: a table." in done.stdout
-        assert (
-            f'"mine": Table(\n        "tuned on …",\n        _entries({", ".join(["(128, 2, 8)"] * 9)}),' in done.stdout
-        )
-    else:
-        assert "0 of 18 entries win beyond noise: no table." in done.stdout
-        assert "Table(" not in done.stdout
+        source = done.stdout[done.stdout.index('    "mine": Table(') :]
+        names = {"Table": Table, "_entries": _entries}
+        (pasted,) = eval("{" + source + "}", names).values()
+        assert pasted == Table("tuned on a GPU, 2026-01-02", _entries(*nine), _entries(*nine))
+
+
+def test_a_row_of_markdown_for_each_problem_and_state_and_whether_the_h20_table_carries_over(tmp_path: Path) -> None:
+    regions = [
+        swept({DEFAULT: 10, SM_90: 9, NEW: 8}),
+        swept({DEFAULT: 10, SM_90: 9.9, NEW: 8}, state="evicted"),
+        swept({DEFAULT: 10, SM_90: 11, NEW: 8}, rows=8),
+        {**swept({(32, 16, 1): 7.0}, rows=28, dtype="fp8"), "left_out": {"evicted": "it is large"}},
+    ]
+    (tmp_path / "sweep.json").write_text(json.dumps(sweep(*regions)))
+    arguments = ["sweep.json", "--markdown", "table.md"]
+    done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "table.md").read_text()
+    lines = written.splitlines()
+    assert lines[2:5] == [
+        "| bf16 | evicted | 0 | 1 | 0 | 0 |",
+        "| bf16 | hot | 1 | 0 | 1 | 0 |",
+        "| fp8 | hot | 0 | 0 | 0 | 1 |",
+    ]
+    assert lines[2] in done.stdout
+    known = "| 32,64,4 | 10.00 | 64,64,2 | 9.00"
+    assert f"| r4 | hot | 1.25 {known} | 64,16,4 | 8.00 | 64,16,4 | 8.00 | 0.889 better (sm_90) |" in lines
+    same = " ".join(["| 32,16,1 | 7.00"] * 4)
+    assert f"| r28 | hot | 1.25 {same} | 1.000 same (default) |" in lines
+    assert "r28 evicted was not timed: it is large." in lines
 
 
 def test_regions_that_were_not_measured_leave_no_table(tmp_path: Path) -> None:
