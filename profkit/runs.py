@@ -57,8 +57,8 @@ def find(spec: str) -> list[RunFile]:
 
 #: rocprofv3 writes several CSV files for one process; the reader finds them all from any of them.
 _ROCPROF_CSV = re.compile(
-    r"^(.*?)_?(kernel|marker_api|hip_api|hip_runtime_api|hsa_api|rccl_api|memory_copy|"
-    r"memory_allocation|scratch_memory|counter_collection)_trace\.csv$"
+    r"^(.*?)_?(?:(?:kernel|marker_api|hip_api|hip_runtime_api|hsa_api|rccl_api|memory_copy|"
+    r"memory_allocation|scratch_memory|counter_collection)_trace|agent_info)\.csv$"
 )
 
 

@@ -418,6 +418,7 @@ def _net(
         significant=bool(total.significant[0]),
         notable=bool(total.notable[0]),
         ns_per_step=change,
+        step_ns=whole,
         share_of_step=change / whole if whole else float("nan"),
         share_basis=basis,
     )

@@ -138,6 +138,7 @@ class Net:
     Args:
         low, high: interval of `ns_per_layer`.
         significant: beyond noise, tested alone; notable: and large enough to count.
+        step_ns: what the whole step took before, untraced if that is known, as `share_basis` says.
     """
 
     launches_per_layer: float
@@ -148,6 +149,7 @@ class Net:
     significant: bool
     notable: bool
     ns_per_step: float
+    step_ns: float
     share_of_step: float
     share_basis: str
 

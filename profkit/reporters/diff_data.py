@@ -44,6 +44,7 @@ def report(comparison: Comparison) -> dict[str, Any]:
             "us_per_layer": _us(net.ns_per_layer),
             "ci": None if math.isnan(net.low) else [_us(net.low), _us(net.high)],
             "us_per_step": _us(net.ns_per_step),
+            "step_us": _us(net.step_ns),
             "share_of_step": None if math.isnan(net.share_of_step) else net.share_of_step,
             "share_basis": net.share_basis,
         },

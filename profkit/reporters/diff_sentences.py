@@ -169,7 +169,9 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
         text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer{interval}, "
         text += f"{_us(net.ns_per_step)} µs of kernel time a step of {table.layers} layers"
         if not math.isnan(net.share_of_step):
-            text += f" ({_percent(net.share_of_step)} of the {net.share_basis})"
+            text += f" ({_milliseconds(net.ns_per_step)}{_percent(net.share_of_step)} of the {net.share_basis}"
+            # The untraced step's time has a sentence of its own.
+            text += ")" if comparison.untraced else f" of {_step_time(net.step_ns)})"
     return text + "."
 
 
@@ -206,6 +208,18 @@ def _where(findings: Sequence[Finding]) -> str:
 
 def _us(ns: float) -> str:
     return hundredths(round(ns / 10), sign=True)
+
+
+#: From here on a step's change is also given in milliseconds, in which steps of a model are quoted.
+_LEAST_MS_NS = 500_000
+
+
+def _milliseconds(ns: float) -> str:
+    return f"{hundredths(round(ns / 1e4), sign=True)} ms, " if abs(ns) >= _LEAST_MS_NS else ""
+
+
+def _step_time(ns: float) -> str:
+    return f"{ns / 1e6:.2f} ms" if ns >= _LEAST_MS_NS else f"{ns / 1e3:.1f} µs"
 
 
 def _signed(us: float) -> str:
