@@ -11,7 +11,7 @@ import numpy as np
 
 from profkit import names as kernel_names
 from profkit.accounting import UNATTRIBUTED, KindCensus
-from profkit.comparison import cut_names
+from profkit.comparison import cut_names, recordings
 from profkit.comparison import work as work_status
 from profkit.comparison.align import PAIRING_SCOPE, align
 from profkit.comparison.comparable import FORCEABLE, differing_settings, obstacles
@@ -35,7 +35,6 @@ from profkit.comparison.step_kinds import matched
 from profkit.comparison.thresholds import OVER_RUNS, Floats, Thresholds
 from profkit.comparison.verdict import judge
 from profkit.floor import floor_of
-from profkit.merging import unlike
 
 
 def compare(
@@ -157,8 +156,10 @@ def _compared(
     if unpaired:
         message = "Layers outside the selection differ in number; they are compared by kernel name, in total."
         notes.append(Reason("other-layers-unpaired", message))
-    notes += _unlike_runs(before, after)
-    notes += _other_kinds(before, after)
+    notes += recordings.losses(before, after)
+    notes += recordings.unlike_runs(before, after)
+    notes += recordings.other_kinds(before, after)
+    notes += recordings.beyond(before, after)
     settings = differing_settings(before, after)
     if settings:
         notes.append(Reason("settings-differ", f"Recorded under different settings: {'; '.join(settings)}."))
@@ -179,33 +180,6 @@ def _without_scopes(census: KindCensus) -> KindCensus:
     slots = census.slots.assign(**{PAIRING_SCOPE: ""})
     slots["occurrence"] = slots.groupby(["layer", "canonical", "op_kind"], sort=False).cumcount()
     return dataclasses.replace(census, slots=slots)
-
-
-def _unlike_runs(before: Input, after: Input) -> list[Reason]:
-    notes: list[Reason] = []
-    for side in (before, after):
-        runs = side.runs
-        notes += [
-            Reason("unlike-run", f"{runs[index].label} is unlike the other runs of its side: {text}.")
-            for index, text in unlike([run.census.chosen for run in runs])
-        ]
-    return notes
-
-
-def _other_kinds(before: Input, after: Input) -> list[Reason]:
-    """Steps of other kinds, which the comparison leaves out."""
-    notes: list[Reason] = []
-    for run in (*before.runs, *after.runs):
-        kinds = run.census.kinds
-        others = [k.kind for k in kinds if k is not run.census.chosen and len(k.layers)]
-        if others and run.census.selection.graph is None:
-            shown = ", ".join(f"{k.steps} of {k.id}" for k in others[:3])
-            message = (
-                f"{sum(k.steps for k in others)} steps of {run.label} run other launches and are not compared "
-                f"({shown}); {run.census.chosen.kind.steps} of {run.census.chosen.kind.id} are."
-            )
-            notes.append(Reason("other-step-kinds", message))
-    return notes
 
 
 def _layer_pairs(before: KindCensus, after: KindCensus) -> tuple[list[tuple[int, int]], tuple[list[int], list[int]]]:
