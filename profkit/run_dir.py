@@ -38,6 +38,10 @@ class _Untraced(msgspec.Struct):
     median: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
+class _Compiles(msgspec.Struct):
+    inside: list[dict[str, Any]] = []
+
+
 class _Record(msgspec.Struct):
     """The fields of run.json that reports use, with their types; see docs/run-directory.md for all of them."""
 
@@ -48,6 +52,7 @@ class _Record(msgspec.Struct):
     versions: dict[str, Any] | None = None
     digests: _Digests | None = None
     untraced: _Untraced | None = None
+    compiles: _Compiles | None = None
     seed: int | None = None
     commit: str | None = None
     replays: int | None = None

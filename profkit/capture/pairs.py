@@ -17,10 +17,12 @@ from typing import Any
 from profkit import run_dir
 from profkit.capture import pairs_plan, process, progress, set_aside
 from profkit.capture.floor import Floor
-from profkit.capture.pairs_plan import PLAN_FILE, Arm, Repetition
+from profkit.capture.pairs_plan import Arm, Repetition
 from profkit.capture.plan import Options, resolve_variant
 from profkit.capture.workload_run import Session, plan, record_into
 from profkit.errors import ProfkitError
+from profkit.planned import PLAN_FILE
+from profkit.planned import read as read_plan
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
         order = pairs_plan.interleaved(arms, wanted.pairs)
         with _locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
-                pairs_plan.check_same(output, pairs_plan.read(output), described)
+                pairs_plan.check_same(output, read_plan(output), described)
             else:
                 _start_over(output)
                 pairs_plan.write(output, described)
@@ -152,7 +154,7 @@ def _start_over(output: Path) -> None:
     """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else."""
     if not (output / PLAN_FILE).exists():
         return
-    for arm in pairs_plan.read(output)["arms"]:
+    for arm in read_plan(output)["arms"]:
         (name,) = {arm.name for arm in pairs_plan.make_arms(str(arm["name"]), None)}
         if (output / name).exists():
             shutil.rmtree(output / name)

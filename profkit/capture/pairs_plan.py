@@ -11,9 +11,8 @@ from typing import Any
 
 from profkit.capture.plan import Plan
 from profkit.errors import ProfkitError
+from profkit.planned import PLAN_FILE, SCHEMA
 
-SCHEMA = "profkit.capture/1"
-PLAN_FILE = "capture.json"
 #: Pairs where `--against` is given and `--pairs` is not: a sign test on seven can reach p = 0.016, and still 0.031
 #: where one pair is set aside.
 DEFAULT_PAIRS = 7
@@ -110,23 +109,6 @@ def write(output: Path, described: Mapping[str, Any]) -> None:
     text = json.dumps({"schema": SCHEMA, "plan": described}, indent=1, ensure_ascii=False)
     partial.write_text(text + "\n", encoding="utf-8")
     partial.replace(output / PLAN_FILE)
-
-
-def read(output: Path) -> dict[str, Any]:
-    """The plan in the directory `output`.
-
-    Raises:
-        ProfkitError: it is not what `write` writes.
-    """
-    file = output / PLAN_FILE
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ProfkitError(f"{file} is not valid JSON ({error}). Choose another -o.") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA or not isinstance(content.get("plan"), dict):
-        raise ProfkitError(f"{file} is not of schema {SCHEMA!r}. Choose another -o.")
-    plan: dict[str, Any] = content["plan"]
-    return plan
 
 
 def check_same(output: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from profkit.comparison.comparable import few_replays, lost_replays
 from profkit.comparison.model import Input, Reason
 from profkit.merging import unlike
 
@@ -23,6 +24,8 @@ _LOSSES = (
     "node-created-twice",
     "origin-not-recorded",
 )
+#: In a diff, runs are set aside; broken rows have another code there.
+_CODE = {"set-aside": "rows-set-aside"}
 #: Kinds of step, and names of launches, that a sentence lists.
 _LISTED = 3
 
@@ -30,12 +33,18 @@ _LISTED = 3
 def losses(before: Input, after: Input) -> Iterator[Reason]:
     """What the recordings lost or hold twice, as far as it forbids no answer."""
     for side in (before, after):
+        few = [(run, replays) for run in side.runs if (replays := lost_replays(run))]
+        if few:
+            yield Reason("fewer-replays", _several(side, len(few)) + few_replays(*few[0]))
         for code in _LOSSES:
             said = [(run.label, d.message) for run in side.runs for d in run.census.diagnostics if d.code == code]
             if said:
                 label, message = said[0]
-                several = f"{len(said)} of {len(side.runs)} runs of {side.label}, e.g. " if len(side.runs) > 1 else ""
-                yield Reason(code, f"{several}{label}: {message}")
+                yield Reason(_CODE.get(code, code), f"{_several(side, len(said))}{label}: {message}")
+
+
+def _several(side: Input, count: int) -> str:
+    return f"{count} of {len(side.runs)} runs of {side.label}, e.g. " if len(side.runs) > 1 else ""
 
 
 def unlike_runs(before: Input, after: Input) -> Iterator[Reason]:

@@ -32,7 +32,7 @@ NAMES_A_LOSS = frozenset(
         "launches-without-ops",
         "eager-launches-without-ops",
         "nodes-without-ops",
-        "set-aside",
+        "rows-set-aside",
         "duplicate-rows",
         "other-step-kinds",
         "beyond-steps-differ",
