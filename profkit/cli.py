@@ -73,6 +73,9 @@ def capture(
         bool | None, typer.Option(help="Keep nsys's report beside its export; not kept for repetitions.")
     ] = None,
     floor: Annotated[bool, typer.Option(help="Measure the dispatch floor of this machine too.")] = True,
+    graph_level: Annotated[
+        bool, typer.Option("--graph-level", help="nsys: time the step once more, traced at graph level.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Record a workload, or any command given after --, into a run directory."""
@@ -83,9 +86,10 @@ def capture(
     if trailing.command is not None:
         if workload is not None:
             raise ProfkitError(f"Give either a workload ({workload}) or a command after --, not both.")
-        if (against, pairs, stop_after, keep_report) != (None, None, None, None):
+        if (against, pairs, stop_after, keep_report, graph_level) != (None, None, None, None, False):
             raise ProfkitError(
-                "--against, --pairs, --stop-after and --keep-report belong to a workload, not to a command."
+                "--against, --pairs, --stop-after, --keep-report and --graph-level belong to a workload, not to a "
+                "command."
             )
         summary, exit_code = capture_command(trailing.command, nsys_args, output, force=force, profiler=profiler)
         typer.echo(summary, err=True)
@@ -103,6 +107,7 @@ def capture(
         warmup=warmup,
         seed=seed,
         run_bodies=run_bodies,
+        graph_level=graph_level,
     )
     repeated = pairs_options(against, pairs, stop_after, keep_report, with_floor=floor)
     if repeated is not None:

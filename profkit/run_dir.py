@@ -34,12 +34,12 @@ class _Digests(msgspec.Struct):
     notes: dict[str, Any] | None = None
 
 
-class _Untraced(msgspec.Struct):
+class _StepTimes(msgspec.Struct):
     median: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class _Compiles(msgspec.Struct):
-    inside: list[dict[str, Any]] = []
+    inside: list[Any] = []
 
 
 class _Record(msgspec.Struct):
@@ -51,7 +51,8 @@ class _Record(msgspec.Struct):
     device: dict[str, Any] | None = None
     versions: dict[str, Any] | None = None
     digests: _Digests | None = None
-    untraced: _Untraced | None = None
+    untraced: _StepTimes | None = None
+    graph_level: _StepTimes | None = None
     compiles: _Compiles | None = None
     seed: int | None = None
     commit: str | None = None

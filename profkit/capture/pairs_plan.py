@@ -100,6 +100,8 @@ def describe(plan: Plan, arms: Sequence[Arm], pairs: int, *, keep_report: bool) 
         "seed": plan.seed,
         "run_bodies": plan.run_bodies,
         "keep_report": keep_report,
+        # Absent where it was not asked for, as in captures that were begun before it could be.
+        **({"graph_level": True} if plan.graph_level else {}),
     }
 
 

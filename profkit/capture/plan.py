@@ -26,6 +26,7 @@ class Options:
         warmup: runs before the graph is captured, outside the recorded window.
         seed: seeds every random input.
         run_bodies: the dispatch profiler executes kernel bodies (in Triton's interpreter) instead of skipping them.
+        graph_level: with nsys, time the step at graph level too.
     """
 
     workload: str
@@ -36,6 +37,7 @@ class Options:
     warmup: int = 3
     seed: int = 0
     run_bodies: bool = False
+    graph_level: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Plan:
         spec: the workload as the user gave it.
         name: the workload as run.json records it, without directories.
         source: ``shipped`` or ``file``.
-        variant, shapes, warmup, seed, run_bodies: as in `Options`.
+        variant, shapes, warmup, seed, run_bodies, graph_level: as in `Options`.
         replays: how many will be recorded; the dispatch profiler runs the step once.
         profiler: one of `PROFILERS`, not ``auto``.
         why: why that profiler, one clause for the user.
@@ -67,6 +69,7 @@ class Plan:
     seed: int
     run_bodies: bool
     rocprof: Rocprofv3 | None = None
+    graph_level: bool = False
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

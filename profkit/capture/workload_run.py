@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from profkit import run_dir
-from profkit.capture import dispatch_file, nsys, process, record, rocprofv3, torch_profiler
+from profkit.capture import dispatch_file, graph_level, nsys, process, record, rocprofv3, torch_profiler
 from profkit.capture.floor import Floor
+from profkit.capture.graph_level import GraphLevel
 from profkit.capture.job import make_job
 from profkit.capture.plan import Options, Plan, check_options, resolve_shapes, resolve_variant
 from profkit.capture.workers import Workers
@@ -49,6 +50,10 @@ def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
         resolve_variant(workload, options.variant)
         resolve_shapes(workload, options.shapes)
     profiler, why, found = _choose_profiler(options)
+    if options.graph_level and found is None:
+        raise ProfkitError(
+            f"--graph-level needs nsys, and {profiler} would record ({why}). Leave it out, or see `profkit doctor`."
+        )
     return Plan(
         spec=options.workload,
         name=Path(options.workload).name,
@@ -62,6 +67,7 @@ def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
         seed=options.seed,
         run_bodies=options.run_bodies,
         rocprof=rocprofv3.find() if profiler == "rocprofv3" else None,
+        graph_level=options.graph_level,
     ), found
 
 
@@ -139,6 +145,10 @@ def record_into(
         work = Path(name)
         workers = Workers(work, session.nsys, crash_log, session.plan.rocprof)
         traced, untraced, trace = _run(session, workers, directory)
+        step = GraphLevel()
+        if session.plan.graph_level and session.nsys is not None:
+            (work / "graph-level").mkdir()
+            step = graph_level.measure(session.plan, session.nsys, work / "graph-level")
     files = sorted(path.name for path in directory.iterdir())
     content = record.workload_record(
         session.plan,
@@ -146,6 +156,7 @@ def record_into(
         traced,
         untraced,
         session.floor,
+        step,
         trace=trace,
         files=files,
         repetition=repetition,

@@ -73,12 +73,21 @@ def summarise(path: Path, record: Mapping[str, Any], why: str) -> str:
     if untraced is not None:
         spread = f"quartiles {untraced['p25']:.1f} to {untraced['p75']:.1f}"
         lines.append(f"untraced: {untraced['median']:.1f} us a step (median of {untraced['replays']}, {spread})")
+    lines += graph_level_lines(record["graph_level"])
     lines += floor_lines(record["floor"])
     if not record["timed"]:
         lines.append(_NOT_TIMED)
     lines += [f"warning: {warning['code']}: {warning['message']}" for warning in record["warnings"]]
     lines += [f"run directory: {path}", f"next: profkit layers {path}"]
     return "\n".join(lines)
+
+
+def graph_level_lines(times: Mapping[str, Any] | None) -> list[str]:
+    """A line for the step traced at graph level; none where it was not."""
+    if times is None:
+        return []
+    spread = f"quartiles {times['p25']:.1f} to {times['p75']:.1f}"
+    return [f"traced at graph level: {times['median']:.1f} us a step (median of {times['replays']}, {spread})"]
 
 
 def floor_lines(floor: Mapping[str, Any] | None) -> list[str]:

@@ -70,6 +70,8 @@ def _run(run: RunFile, census: Census, floor_us: float | None) -> dict[str, Any]
             for row in census.beyond_steps.to_dict("records")
         ],
         "untraced": record.get("untraced"),
+        "graph_level": record.get("graph_level"),
+        "traced_step": _traced_step(census),
         "refusal": {"code": census.refusal.code, "message": census.refusal.message} if census.refusal else None,
         "warnings": [{"code": d.code, "message": d.message} for d in census.diagnostics],
     }
@@ -90,6 +92,14 @@ def _ledger(census: Census) -> dict[str, Any]:
     counts: dict[str, Any] = {n: getattr(ledger, n) for n in names}
     counts["us"] = {n: _us(ns, 1, census) for n, ns in ledger.ns.items()}
     return counts
+
+
+def _traced_step(census: Census) -> dict[str, float | None] | None:
+    """First start to last end of the default kind's steps; under the profiler, so longer than it runs."""
+    if not census.kinds or not census.info.timed:
+        return None
+    quartiles = np.percentile(census.chosen.step_span_ns / 1e3, [25, 50, 75])
+    return dict(zip(("p25", "median", "p75"), map(_rounded, quartiles), strict=True))
 
 
 def _kind(census: Census, kind: KindCensus, floor: Floor | None) -> dict[str, Any]:

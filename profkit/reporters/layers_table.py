@@ -52,3 +52,10 @@ def kernel_rows(entry: Mapping[str, Any]) -> list[KernelCells]:
     launches = sum(counts, Fraction())
     total = rounding.hundredths(sum(us)) if timed else ""
     return [*rows, KernelCells("", "total", "", rounding.count(launches), total, "", "", total=True)]
+
+
+def step_line(entry: Mapping[str, Any]) -> str | None:
+    """How long the step took, as traced and, where the capture knows it, untraced and at graph level: medians."""
+    times = [("as traced", "traced_step"), ("traced as whole graphs", "graph_level"), ("untraced", "untraced")]
+    known = [f"{entry[key]['median']:.1f} µs {how}" for how, key in times if (entry[key] or {}).get("median")]
+    return f"Step: {', '.join(known)}." if known else None

@@ -8,7 +8,7 @@ from typing import Any
 from profkit.comparison.model import Comparison
 from profkit.reporters import diff_sentences as say
 from profkit.reporters.diff_table import DiffTable, TableRow, build
-from profkit.reporters.layers_table import kernel_rows
+from profkit.reporters.layers_table import kernel_rows, step_line
 from profkit.reporters.rounding import count, hundredths
 from profkit.reporters.terminal import clean
 
@@ -36,6 +36,7 @@ def diff(comparison: Comparison) -> str:
             say.others_line(comparison),
             say.net_line(comparison, table),
             say.untraced_line(comparison),
+            say.traced_line(comparison),
             say.work_line(comparison),
         ]
         lines += [f"- {escape(s)}" for s in sentences if s]
@@ -80,6 +81,8 @@ def layers(data: Mapping[str, Any]) -> str:
         lines += [f"**{escape(title)}**", ""]
         if entry["layers"]:
             lines += _kernels_table(entry)
+        step = step_line(entry)
+        lines += ["", step] if step is not None else []
         ledger = entry["ledger"]
         placed = ", ".join(f"{n:,} by {m}" for m, n in entry["methods"].items()) or "none"
         lines += [

@@ -15,6 +15,7 @@ from profkit.comparison.model import Comparison
 from profkit.errors import OutputClosedError
 from profkit.reporters import diff_sentences as say
 from profkit.reporters.diff_table import DiffTable, TableRow, build
+from profkit.reporters.layers_table import kernel_rows, step_line
 from profkit.reporters.rounding import count, hundredths
 
 #: A pipe has no width; sentences wrap here.
@@ -69,6 +70,7 @@ def print_diff(comparison: Comparison, out: Console) -> None:
             say.others_line(comparison),
             say.net_line(comparison, table),
             say.untraced_line(comparison),
+            say.traced_line(comparison),
         ]
         out.print()
         for line in lines:
@@ -172,6 +174,9 @@ def _print_run(entry: Mapping[str, Any], out: Console) -> None:
         chosen = " (reported here)" if kind["id"] == entry["default_step_kind"] and len(entry["step_kinds"]) > 1 else ""
         us = "" if kind["us_per_step"] is None else f", {kind['us_per_step']:.2f} µs of kernel time"
         out.print(Text(f"  {kind['steps']} × {kind['id']}: {kind['launches_per_step']} launches a step{us}{chosen}"))
+    step = step_line(entry)
+    if step is not None:
+        out.print(Text(step))
     if entry["layers"]:
         out.print()
         _print_table(_kernels_table(entry), out)
@@ -200,8 +205,6 @@ def _ledger_line(ledger: Mapping[str, Any]) -> str:
 
 
 def _kernels_table(entry: Mapping[str, Any]) -> Table:
-    from profkit.reporters.layers_table import kernel_rows
-
     selected = entry["selected"]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(f"per layer per step ({selected['layers']} layers)")
