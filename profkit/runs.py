@@ -15,6 +15,7 @@ from profkit import capture_traces, run_dir
 from profkit.accounting import Census, Selection, take_census
 from profkit.errors import ProfkitError
 from profkit.readers import detect
+from profkit.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,15 @@ def one(spec: str, option: str) -> RunFile:
 
 def census_of(run: RunFile, selection: Selection) -> Census:
     """Read and count one run."""
-    trace = detect.read(run.trace)
+    return count(detect.read(run.trace), selection)
+
+
+def count(trace: Trace, selection: Selection) -> Census:
+    """Count `trace`, with the capture traces that `selection` names.
+
+    Raises:
+        ProfkitError: the selection matches nothing, or names no capture trace.
+    """
     if selection.capture_trace is None:
         return take_census(trace, selection)
     captures, notes = capture_traces.read(selection.capture_trace, trace)

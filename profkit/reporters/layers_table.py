@@ -59,3 +59,9 @@ def step_line(entry: Mapping[str, Any]) -> str | None:
     times = [("as traced", "traced_step"), ("traced as whole graphs", "graph_level"), ("untraced", "untraced")]
     known = [f"{entry[key]['median']:.1f} µs {how}" for how, key in times if (entry[key] or {}).get("median")]
     return f"Step: {', '.join(known)}." if known else None
+
+
+def set_aside_line(entry: Mapping[str, Any]) -> str | None:
+    """Why a repetition is in no average."""
+    why = entry["set_aside"]
+    return f"Set aside, and in no average: {why.get('code')}: {why.get('message')}" if why else None

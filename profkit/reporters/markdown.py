@@ -8,7 +8,7 @@ from typing import Any
 from profkit.comparison.model import Comparison
 from profkit.reporters import diff_sentences as say
 from profkit.reporters.diff_table import DiffTable, TableRow, build
-from profkit.reporters.layers_table import kernel_rows, step_line
+from profkit.reporters.layers_table import kernel_rows, set_aside_line, step_line
 from profkit.reporters.rounding import count, hundredths
 from profkit.reporters.terminal import clean
 
@@ -79,6 +79,8 @@ def layers(data: Mapping[str, Any]) -> str:
     for entry in data["runs"]:
         title = " · ".join(str(p) for p in (entry["run"], entry["device"], entry["profiler"]) if p)
         lines += [f"**{escape(title)}**", ""]
+        aside = set_aside_line(entry)
+        lines += [escape(aside), ""] if aside is not None else []
         if entry["layers"]:
             lines += _kernels_table(entry)
         step = step_line(entry)

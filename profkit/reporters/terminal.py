@@ -15,7 +15,7 @@ from profkit.comparison.model import Comparison
 from profkit.errors import OutputClosedError
 from profkit.reporters import diff_sentences as say
 from profkit.reporters.diff_table import DiffTable, TableRow, build
-from profkit.reporters.layers_table import kernel_rows, step_line
+from profkit.reporters.layers_table import kernel_rows, set_aside_line, step_line
 from profkit.reporters.rounding import count, hundredths
 
 #: A pipe has no width; sentences wrap here.
@@ -161,6 +161,9 @@ def print_layers(data: Mapping[str, Any], out: Console) -> None:
 def _print_run(entry: Mapping[str, Any], out: Console) -> None:
     title = " · ".join(str(p) for p in (entry["run"], entry["device"], entry["profiler"]) if p)
     out.print(Text(clean(title), style="bold"))
+    aside = set_aside_line(entry)
+    if aside is not None:
+        out.print(Text(clean(aside), style="yellow"))
     ledger = entry["ledger"]
     out.print(Text(clean(_ledger_line(ledger))))
     methods = ", ".join(f"{n:,} by {m}" for m, n in entry["methods"].items()) or "none"
