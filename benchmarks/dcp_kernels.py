@@ -1,4 +1,4 @@
-"""Times the kernels of `dcp-combine` on a GPU, untraced: microseconds a layer over one CUDA graph of all layers.
+"""Times the kernels of `dcp-combine` and `dcp-ag-rs` on a GPU, untraced: microseconds a layer over one CUDA graph.
 
 Each layer has buffers of its own, so that with the default shapes a layer's data has left the L2 cache when its turn
 comes again. Arms are interleaved, in alternating order; one arm is measured twice as a control. Beside each time stands
@@ -11,111 +11,143 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
-import triton
+from gpu_timing import Device, Sample, capture, measure, this_device
 
-from profkit.kernels.dcp.layout import buffer_shape
+from profkit.kernels.dcp.ag_rs import correct, mask_copy
+from profkit.kernels.dcp.ag_rs_combine import local_all_gather, local_reduce_scatter
+from profkit.kernels.dcp.combine import local_copy
+from profkit.kernels.dcp.layout import Layout, buffer_shape
 from profkit.kernels.dcp.mask import mask_dcp_empty_shards_, row_mask
 from profkit.kernels.dcp.metadata import BatchMetadata, timing_metadata
-from profkit.kernels.dcp.pack import pack
-from profkit.kernels.dcp.step import local_copy
+from profkit.kernels.dcp.pack import PackConfig, pack
 from profkit.kernels.dcp.unpack import unpack_combine
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-COPY_BYTES = 1 << 30
-PACKS = ("pack", "pack with fused mask", "pack with row mask", "pack, again (control)")
 
 
 @dataclass(frozen=True)
 class LayerTensors:
-    """One layer's buffers, as in `profkit.kernels.dcp`."""
+    """One layer's buffers, as in `profkit.kernels.dcp`; `wide_send` and `wide_recv` are of the padded layout."""
 
     out: torch.Tensor
     lse: torch.Tensor
     send: torch.Tensor
     recv: torch.Tensor
+    wide_send: torch.Tensor
+    wide_recv: torch.Tensor
+    masked: torch.Tensor
+    gathered: torch.Tensor
+    corrected: torch.Tensor
     result: torch.Tensor
+
+    def send_of(self, layout: Layout) -> torch.Tensor:
+        return self.wide_send if layout is Layout.PADDED else self.send
+
+    def recv_of(self, layout: Layout) -> torch.Tensor:
+        return self.wide_recv if layout is Layout.PADDED else self.recv
+
+
+Body = Callable[[LayerTensors], object]
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """One arm: microseconds a layer, and the floor that its bytes set (null where launches dominate)."""
+class Arm:
+    """What one layer runs, and the bytes that it must read and write; 0 where launches dominate."""
 
-    arm: str
-    median_us: float
-    p25_us: float
-    p75_us: float
-    floor_us: float | None
+    body: Body
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every arm works on."""
+
+    options: argparse.Namespace
+    batch: BatchMetadata
+    layers: list[LayerTensors]
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.layers[0].out.numel() * self.layers[0].out.itemsize
+
+    @property
+    def lse_bytes(self) -> int:
+        return self.layers[0].lse.numel() * 4
+
+    def graph(self, body: Body) -> torch.cuda.CUDAGraph:
+        return capture([partial(body, layer) for layer in self.layers])
+
+    def measure(self, graphs: Mapping[str, torch.cuda.CUDAGraph], turns: int) -> dict[str, Sample]:
+        return measure(graphs, len(self.layers), turns)
 
 
 def main() -> None:
-    options = parse_options()
-    if not torch.cuda.is_available():
-        raise SystemExit("dcp_kernels.py measures a GPU, and torch sees none here.")
-    dtype = DTYPES[options.dtype]
+    options = parser(__doc__).parse_args()
+    device = this_device()
+    setting = prepare(options)
+    arms = all_arms(setting)
+    samples = setting.measure({name: setting.graph(arm.body) for name, arm in arms.items()}, options.turns)
+    report(device, setting, arms, samples)
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rows", type=int, default=56)
+    options.add_argument("--requests", type=int, default=0, help="0: 13 of every 14 rows")
+    options.add_argument("--heads", type=int, default=96)
+    options.add_argument("--ranks", type=int, default=8)
+    options.add_argument("--head-dim", type=int, default=512)
+    options.add_argument("--layers", type=int, default=24)
+    options.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
+    options.add_argument("--turns", type=int, default=10, help="times that every arm's turn comes")
+    options.add_argument("--output", type=Path, default=None, help="write the results there as JSON")
+    return options
+
+
+def prepare(options: argparse.Namespace) -> Setting:
+    """The batch and every layer's tensors."""
     requests = options.requests or max(1, options.rows * 13 // 14)
     generator = torch.Generator().manual_seed(0)
     batch = timing_metadata(options.rows, requests, options.rows, options.ranks, generator).to("cuda")
-    layers = [layer_tensors(options, dtype) for _ in range(options.layers)]
-    bandwidth = copy_bandwidth()
-
-    payload = options.rows * options.heads * options.head_dim * dtype.itemsize
-    buffer = layers[0].send.numel() * dtype.itemsize
-    lse = options.rows * options.heads * 4
-    moved_bytes = {
-        **dict.fromkeys(PACKS, payload + lse + buffer),
-        "exchange": 2 * buffer,
-        "unpack": buffer + payload // options.ranks,
-    }
-    # Held until the last replay: the graphs read tensors that the bodies own.
-    bodies = arms(batch)
-    graphs = {name: capture(body, layers) for name, body in bodies.items()}
-    samples = measure(graphs, options.rounds, options.replays)
-
-    measurements = []
-    for name, step_us in samples.items():
-        low, middle, high = statistics.quantiles([value / options.layers for value in step_us], n=4)
-        floor = moved_bytes[name] / bandwidth * 1e6 if name in moved_bytes else None
-        measurements.append(Measurement(name, middle, low, high, floor))
-    report(options, bandwidth, measurements)
+    return Setting(options, batch, [layer_tensors(options) for _ in range(options.layers)])
 
 
-def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=56)
-    parser.add_argument("--requests", type=int, default=0, help="0: 13 of every 14 rows")
-    parser.add_argument("--heads", type=int, default=96)
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--head-dim", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=24)
-    parser.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
-    parser.add_argument("--rounds", type=int, default=10, help="times that every arm's turn comes")
-    parser.add_argument("--replays", type=int, default=20, help="graph replays a turn")
-    parser.add_argument("--output", type=Path, default=None, help="write the results there as JSON")
-    return parser.parse_args()
-
-
-def layer_tensors(options: argparse.Namespace, dtype: torch.dtype) -> LayerTensors:
+def layer_tensors(options: argparse.Namespace) -> LayerTensors:
     rows, heads, ranks, head_dim = options.rows, options.heads, options.ranks, options.head_dim
+    dtype = DTYPES[options.dtype]
     shape = buffer_shape(ranks, rows, heads, head_dim, dtype)
+    wide = buffer_shape(ranks, rows, heads, head_dim, dtype, Layout.PADDED)
+
+    def zeros(*shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype, device="cuda")
+
     return LayerTensors(
         out=torch.randn(rows, heads, head_dim, device="cuda").to(dtype),
         lse=torch.randn(rows, heads, device="cuda"),
-        send=torch.zeros(shape, dtype=dtype, device="cuda"),
-        recv=torch.zeros(shape, dtype=dtype, device="cuda"),
-        result=torch.zeros(rows, heads // ranks, head_dim, dtype=dtype, device="cuda"),
+        send=zeros(*shape),
+        recv=zeros(*shape),
+        wide_send=zeros(*wide),
+        wide_recv=zeros(*wide),
+        masked=torch.zeros(rows, heads, device="cuda"),
+        gathered=torch.zeros(ranks, rows, heads, device="cuda"),
+        corrected=zeros(ranks, rows, heads // ranks, head_dim),
+        result=zeros(rows, heads // ranks, head_dim),
     )
 
 
-def arms(batch: BatchMetadata) -> dict[str, Callable[[LayerTensors], None]]:
-    """What one layer runs, by the arm's name."""
-    seq_lens, starts = batch.seq_lens, batch.query_start_loc
-    empty = row_mask(batch.empty.numel(), seq_lens, starts)
+def all_arms(setting: Setting) -> dict[str, Arm]:
+    """The arms by name, in the order of the table."""
+    seq_lens, starts = setting.batch.seq_lens, setting.batch.query_start_loc
+    empty = row_mask(setting.batch.empty.numel(), seq_lens, starts)
+    payload, lse, ranks = setting.payload_bytes, setting.lse_bytes, setting.options.ranks
+    packed = 2 * (payload + lse)
+    combined = payload + lse + payload // ranks
 
     def eager_mask(layer: LayerTensors) -> None:
         mask_dcp_empty_shards_(layer.lse, seq_lens, starts)
@@ -127,90 +159,64 @@ def arms(batch: BatchMetadata) -> dict[str, Callable[[LayerTensors], None]]:
         eager_mask(layer)
         plain(layer)
 
-    return {
-        "eager mask": eager_mask,
-        "pack": plain,
-        "pack with fused mask": lambda layer: pack(layer.out, layer.lse, layer.send, seq_lens, starts),
-        "pack with row mask": lambda layer: pack(layer.out, layer.lse, layer.send, row_mask=empty),
-        "eager mask + pack": eager_and_pack,
-        "exchange": lambda layer: local_copy(layer.send, layer.recv),
-        "unpack": lambda layer: unpack_combine(layer.recv, layer.result),
-        "pack, again (control)": plain,
+    def row_masked(layer: LayerTensors) -> None:
+        pack(layer.out, layer.lse, layer.send, row_mask=empty)
+
+    def correction(layer: LayerTensors) -> None:
+        correct(layer.out, layer.masked, layer.gathered, layer.corrected)
+
+    arms = {"eager mask": Arm(eager_mask), "pack": Arm(plain, packed), "pack, row mask": Arm(row_masked, packed)}
+    for layout in Layout:
+        arms[f"pack, {layout.value}"] = Arm(partial(packing, layout=layout), packed)
+        arms[f"pack, {layout.value}, fused mask"] = Arm(partial(packing, layout=layout, batch=setting.batch), packed)
+    arms["eager mask, then pack"] = Arm(eager_and_pack)
+    arms["exchange"] = Arm(lambda layer: local_copy(layer.send, layer.recv), packed)
+    for layout in Layout:
+        arms[f"unpack, {layout.value}"] = Arm(partial(unpacking, layout=layout), combined)
+    return arms | {
+        "ag-rs mask and copy": Arm(lambda layer: mask_copy(layer.lse, layer.masked, seq_lens, starts)),
+        "ag-rs gather": Arm(lambda layer: local_all_gather(layer.masked, layer.gathered)),
+        "ag-rs correct": Arm(correction, 2 * payload + lse * ranks),
+        "ag-rs scatter": Arm(
+            lambda layer: local_reduce_scatter(layer.corrected, layer.result), payload + payload // ranks
+        ),
+        "pack, again (control)": Arm(plain, packed),
     }
 
 
-def capture(body: Callable[[LayerTensors], None], layers: list[LayerTensors]) -> torch.cuda.CUDAGraph:
-    """A graph that runs `body` for every layer, after a run outside it that compiles what there is to compile."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for layer in layers:
-            body(layer)
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for layer in layers:
-            body(layer)
-    return graph
+def packing(
+    layer: LayerTensors,
+    layout: Layout,
+    batch: BatchMetadata | None = None,
+    config: PackConfig | None = None,
+) -> None:
+    """Pack in a layout, with the fused mask where there is a batch."""
+    metadata = (batch.seq_lens, batch.query_start_loc) if batch else (None, None)
+    pack(layer.out, layer.lse, layer.send_of(layout), *metadata, layout=layout, config=config)
 
 
-def measure(graphs: dict[str, torch.cuda.CUDAGraph], rounds: int, replays: int) -> dict[str, list[float]]:
-    """Microseconds of every replay, by arm."""
-    samples: dict[str, list[float]] = {name: [] for name in graphs}
-    for turn in range(rounds):
-        names = list(graphs) if turn % 2 == 0 else list(reversed(graphs))
-        for name in names:
-            # The first replay of a turn finds the caches as the arm before left them.
-            graphs[name].replay()
-            samples[name] += timed_us(graphs[name].replay, replays)
-    return samples
+def unpacking(layer: LayerTensors, layout: Layout, warps: int | None = None) -> None:
+    """Combine what lies in the receive buffer of a layout."""
+    unpack_combine(layer.recv_of(layout), layer.result, layout=layout, warps=warps)
 
 
-def timed_us(run: Callable[[], None], count: int) -> list[float]:
-    """Microseconds of each of `count` runs on the current stream, by CUDA events."""
-    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
-    for start, end in events:
-        start.record()
-        run()
-        end.record()
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) * 1e3 for start, end in events]
-
-
-def copy_bandwidth() -> float:
-    """Bytes a second, read plus written, of a device copy far larger than the L2 cache."""
-    source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-
-    def copy() -> None:
-        target.copy_(source)
-
-    timed_us(copy, 3)
-    return 2 * COPY_BYTES / (statistics.median(timed_us(copy, 10)) * 1e-6)
-
-
-def report(options: argparse.Namespace, bandwidth: float, measurements: list[Measurement]) -> None:
-    device = torch.cuda.get_device_name()
-    print(f"{device}, torch {torch.__version__}, triton {triton.__version__}, copy {bandwidth / 1e12:.2f} TB/s")
-    print(
-        f"rows {options.rows}, heads {options.heads}, ranks {options.ranks}, {options.layers} layers, {options.dtype}"
-    )
-    print(f"{'us per layer':24} {'median':>8} {'p25':>8} {'p75':>8} {'floor':>8}")
-    for row in measurements:
-        floor = "-" if row.floor_us is None else f"{row.floor_us:.2f}"
-        print(f"{row.arm:24} {row.median_us:8.2f} {row.p25_us:8.2f} {row.p75_us:8.2f} {floor:>8}")
+def report(device: Device, setting: Setting, arms: Mapping[str, Arm], samples: Mapping[str, Sample]) -> None:
+    """Print the table, and write the JSON where it is asked for."""
+    options = setting.options
+    print(f"{device.name}, torch {device.torch}, triton {device.triton}, ", end="")
+    print(f"copy {device.copy_bytes_per_second / 1e12:.2f} TB/s, empty node {device.launch_us:.2f} us")
+    shapes = {name: value for name, value in vars(options).items() if name != "output"}
+    print(", ".join(f"{name} {value}" for name, value in shapes.items()))
+    print(f"{'us per layer':44} {'median':>8} {'p25':>8} {'p75':>8} {'floor':>8} {'ratio':>7}")
+    rows = []
+    for name, sample in samples.items():
+        floor = arms[name].bytes / device.copy_bytes_per_second * 1e6 or None
+        ratio = sample.median_us / floor if floor else None
+        print(f"{name:44} {sample.median_us:8.2f} {sample.p25_us:8.2f} {sample.p75_us:8.2f}", end=" ")
+        print(f"{floor:8.2f} {ratio:7.2f}" if floor and ratio else f"{'-':>8} {'-':>7}")
+        rows.append({"arm": name, **asdict(sample), "floor_us": floor})
     if options.output is not None:
-        shapes = {name: value for name, value in vars(options).items() if name != "output"}
-        document = {
-            "schema": "profkit.dcp-kernels/1",
-            "device": device,
-            "torch": torch.__version__,
-            "triton": triton.__version__,
-            "copy_bytes_per_second": bandwidth,
-            "options": shapes,
-            "arms": [asdict(row) for row in measurements],
-        }
+        document = {"schema": "profkit.dcp-kernels/2", "device": asdict(device), "options": shapes, "arms": rows}
         options.output.write_text(json.dumps(document, indent=2) + "\n")
 
 

@@ -18,6 +18,10 @@ from profkit.workload import Workload
 #: A new kernel family adds its line here: name → ``module:attribute``.
 _SHIPPED = {
     "dcp-combine": "profkit.kernels.dcp.workload:DCP_COMBINE",
+    "dcp-ag-rs": "profkit.kernels.dcp.workload:DCP_AG_RS",
+    "dsa-candidates": "profkit.kernels.dsa.workload:DSA_CANDIDATES",
+    "mla-step": "profkit.kernels.mla_step.workload:MLA_STEP",
+    "qsa-attention": "profkit.kernels.qsa.workload:QSA_ATTENTION",
 }
 
 

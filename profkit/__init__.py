@@ -1,6 +1,7 @@
 """profkit: per-layer launch accounting for CUDA-graph and HIP-graph replays.
 
-``profkit.open(path)`` reads a trace, ``profkit.census(trace)`` counts it, ``profkit.diff(before, after)`` compares two.
+``profkit.open(path)`` reads a trace, ``profkit.census(trace)`` counts it, ``profkit.diff(before, after)`` compares two;
+``profkit.load_sweep(path)`` reads the results of a sweep.
 Importing this package is cheap: each function imports what it needs when it is called.
 """
 
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from profkit.accounting import Census
     from profkit.comparison.model import Comparison
     from profkit.selection import SelectionOptions
+    from profkit.sweep.results import Sweep
     from profkit.trace import Trace
 
-__all__ = ["__version__", "census", "diff", "open"]
+__all__ = ["__version__", "census", "diff", "load_sweep", "open"]
 
 
 def open(path: str | os.PathLike[str], *, detail: bool = True) -> Trace:
@@ -102,3 +104,14 @@ def diff(
         return Input(run.label, counted, run.record, str(run.trace.resolve()))
 
     return compare(side(before, "before"), side(after, "after"), Gates(expect_removed=expect_removed))
+
+
+def load_sweep(path: str | os.PathLike[str]) -> Sweep:
+    """Read the results of ``profkit sweep``: its directory, finished or not, or its JSON.
+
+    Raises:
+        profkit.errors.ProfkitError: neither, or damaged.
+    """
+    from profkit.sweep import results
+
+    return results.load(path)

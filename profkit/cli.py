@@ -134,6 +134,55 @@ def floor(
 
 
 @app.command()
+def sweep(
+    workload: Annotated[str, typer.Argument(help="A shipped name, path/file.py:name, or the directory of a sweep.")],
+    region: Annotated[
+        list[str] | None, typer.Option(help="A region's name, a glob, or all; the first region if not given.")
+    ] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="name=value, for a problem of your own.")] = None,
+    variant: Annotated[str | None, typer.Option(help="Which variant; the workload's first if not given.")] = None,
+    values: Annotated[list[str] | None, typer.Option("--set", help="parameter=v1,v2: sweep these values only.")] = None,
+    only_known: Annotated[bool, typer.Option("--only-known", help="Time the entries of known tables alone.")] = False,
+    state: Annotated[str, typer.Option(help="Of the L2 cache: hot, evicted or both.")] = "both",
+    orders: Annotated[int, typer.Option(help="Interleaved orders: forward, backward, shuffled, …")] = 3,
+    replays: Annotated[int, typer.Option(help="Samples of each configuration in each order.")] = 9,
+    screen: Annotated[
+        float, typer.Option(help="Time in full what is within this factor of the best; 0 for all.")
+    ] = 1.5,
+    seed: Annotated[int, typer.Option(help="Seeds the inputs and the shuffled orders.")] = 0,
+    device: Annotated[str, typer.Option(help="cuda, or cpu with the host's clock.")] = "cuda",
+    jobs: Annotated[int | None, typer.Option(help="Processes that compile beforehand; chosen if not given.")] = None,
+    stop_after: Annotated[float | None, typer.Option(help="Begin no region that would end later, in seconds.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A directory that can be resumed.")] = None,
+    output_format: Annotated[str, typer.Option("--format", help="text, csv or json.")] = "text",
+    html: Annotated[Path | None, typer.Option(help="A file for heat maps.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+) -> None:
+    """Time launch configurations of a workload, and say which differ beyond noise."""
+    from profkit.commands.sweep import Report
+    from profkit.commands.sweep import sweep as run
+    from profkit.sweep.plan import Options
+
+    options = Options(
+        workload=workload,
+        variant=variant,
+        shapes=tuple(shape or ()),
+        regions=tuple(region or ()),
+        values=tuple(values or ()),
+        only_known=only_known,
+        state=state,
+        orders=orders,
+        replays=replays,
+        screen=screen,
+        seed=seed,
+        device=device,
+        jobs=jobs,
+    )
+    report = Report(output_format, html)
+    raise typer.Exit(int(run(options, output, report, force=force, stop_after_s=stop_after)))
+
+
+@app.command()
 def doctor(output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text") -> None:
     """Say which profilers can be used here, and how to mend the others."""
     from profkit.commands.doctor import doctor as run

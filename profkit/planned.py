@@ -28,24 +28,33 @@ class _Plan(msgspec.Struct):
     pairs: int
 
 
+def read_plan(file: Path, schema: str) -> dict[str, Any]:
+    """The plan in `file`, of whatever fills up over several sittings.
+
+    Raises:
+        ProfkitError: it is not JSON, of another schema, or holds no plan.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ProfkitError(f"{file} is not valid JSON ({error}). Choose another -o.") from None
+    if not isinstance(content, dict) or content.get("schema") != schema or not isinstance(content.get("plan"), dict):
+        raise ProfkitError(f"{file} is not of schema {schema!r}. Choose another -o.")
+    plan: dict[str, Any] = content["plan"]
+    return plan
+
+
 def read(output: Path) -> dict[str, Any]:
-    """The plan in the directory `output`.
+    """The plan of the repeated capture in the directory `output`.
 
     Raises:
         ProfkitError: it is not as a capture writes it.
     """
-    file = output / PLAN_FILE
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ProfkitError(f"{file} is not valid JSON ({error}). Capture again, with another -o.") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA or not isinstance(content.get("plan"), dict):
-        raise ProfkitError(f"{file} is not of schema {SCHEMA!r}. Capture again, with another -o.")
-    plan: dict[str, Any] = content["plan"]
+    plan = read_plan(output / PLAN_FILE, SCHEMA)
     try:
         msgspec.convert(plan, _Plan)
     except msgspec.ValidationError as error:
-        raise ProfkitError(f"{file} is not as profkit writes it: {error}. Capture again, with another -o.") from None
+        raise ProfkitError(f"{output / PLAN_FILE} is not as profkit writes it: {error}. Capture again.") from None
     return plan
 
 

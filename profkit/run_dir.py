@@ -29,9 +29,22 @@ class _Workload(msgspec.Struct):
     shapes: dict[str, int | float | str] = {}
 
 
+class _Referenced(msgspec.Struct):
+    within: bool
+    reference: str
+    deviation: float | None = None
+
+
+class _References(msgspec.Struct):
+    rtol: float
+    atol: float
+    outputs: dict[str, _Referenced]
+
+
 class _Digests(msgspec.Struct):
     outputs: dict[str, str] | None = None
     notes: dict[str, Any] | None = None
+    references: _References | None = None
 
 
 class _StepTimes(msgspec.Struct):

@@ -90,6 +90,25 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class References:
+    """What a step's outputs must be, within a tolerance: for variants that rightly differ in their last bits.
+
+    Where two runs' outputs differ in bits, `profkit diff` holds both against these.
+
+    Args:
+        compute: the right outputs on the digest inputs, by the names and in the shapes of `Step.outputs`; an output may
+            be left out, and then its bits alone decide. Computed by other means than the step's kernels, in at least
+            fp32; called once, after `Step.refresh` with the digest inputs.
+        rtol, atol: an element may be off by ``atol + rtol * |reference|``. Choose inputs on which lost work shows as
+            more than that.
+    """
+
+    compute: Callable[[], Mapping[str, torch.Tensor]]
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True)
 class Step:
     """One forward pass, ready to run: what is captured into one graph and replayed.
 
@@ -101,6 +120,7 @@ class Step:
             layer must be in it. Names start with the layer's scope, e.g. ``layers.3.mla/out``.
         once: work done once a step before the layers; its ranges are not layers. None where there is none.
         notes: facts about the inputs worth recording beside a run, e.g. the share of rows that the mask hits.
+        references: what the outputs must be within a tolerance; None where equal work gives equal bits.
     """
 
     layers: Sequence[Layer]
@@ -108,6 +128,7 @@ class Step:
     outputs: Callable[[], Mapping[str, torch.Tensor]]
     once: Callable[[Scope], None] | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    references: References | None = None
 
     def run(self, scope: Scope) -> None:
         """Run the whole step once on the current stream, each layer inside its range."""

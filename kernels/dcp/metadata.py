@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from profkit.kernels.dcp.sharding import local_length
+from profkit.workload import InputSet
 
-#: An 8k context, as in the measurements that the workload mirrors; each request is up to 1k tokens further.
+#: An 8k context, as in the measurements that the workloads mirror; each request is up to an eighth of it further.
 CONTEXT_TOKENS = 8192
-GENERATED_TOKENS = 1024
+GENERATED_SHARE = 8
 
 #: The digest inputs mask at least the first and at most the second share of the rows, as the ragged cases of the
 #: mask's upstream tests do. Both outcomes must be common for an omitted or an excessive mask to show.
@@ -41,22 +43,28 @@ class BatchMetadata:
         return float(self.empty.float().mean()) if self.empty.numel() else 0.0
 
 
-def timing_metadata(rows: int, requests: int, slots: int, ranks: int, generator: torch.Generator) -> BatchMetadata:
-    """A decode batch at 8k context: one row a request, no empty shard, the rest of `rows` is padding.
+def timing_metadata(
+    rows: int, requests: int, slots: int, ranks: int, generator: torch.Generator, context_tokens: int = CONTEXT_TOKENS
+) -> BatchMetadata:
+    """A decode batch at one context length: one row a request, the rest of `rows` is padding.
 
     Args:
         rows: R.
         requests: real requests, at most `rows`.
         slots: S, at least `requests`; the slots past them have no rows and no KV.
         ranks: N; lengths are those of the last rank, which gets the fewest tokens.
+        context_tokens: tokens of a request, over all ranks; no shard is empty if there are at least as many as ranks.
     """
-    extra = torch.randint(0, GENERATED_TOKENS, (requests,), generator=generator).tolist()
-    lengths = [local_length(CONTEXT_TOKENS + tokens, ranks - 1, ranks) for tokens in extra]
+    generated = max(1, context_tokens // GENERATED_SHARE)
+    extra = torch.randint(0, generated, (requests,), generator=generator).tolist()
+    lengths = [local_length(context_tokens + tokens, ranks - 1, ranks) for tokens in extra]
     padding = slots - requests
     return _metadata(rows, [1] * requests + [0] * padding, lengths + [0] * padding)
 
 
-def digest_metadata(rows: int, requests: int, slots: int, ranks: int, generator: torch.Generator) -> BatchMetadata:
+def digest_metadata(
+    rows: int, requests: int, slots: int, ranks: int, generator: torch.Generator, context_tokens: int = CONTEXT_TOKENS
+) -> BatchMetadata:
     """A batch of the same sizes with ragged spans, requests without rows, and about half of its rows empty.
 
     The same arguments as `timing_metadata`. A batch of very few rows may miss `MASKED_SHARE`; its own share says so.
@@ -69,8 +77,21 @@ def digest_metadata(rows: int, requests: int, slots: int, ranks: int, generator:
         if spans[index] > 0 and masked < MASKED_SHARE[0] * rows and fits:
             masked += spans[index]
         else:
-            lengths[index] = local_length(CONTEXT_TOKENS + 8 * index, ranks - 1, ranks)
+            lengths[index] = local_length(context_tokens + 8 * index, ranks - 1, ranks)
     return _metadata(rows, spans, lengths)
+
+
+def batch_notes(batches: Mapping[InputSet, BatchMetadata]) -> dict[str, int | float | str]:
+    """What a step of these batches records in its notes."""
+    timing, digest = batches["timing"], batches["digest"]
+    real_rows = int(timing.query_start_loc[-1])
+    return {
+        "real_rows": real_rows,
+        "padding_rows": timing.empty.numel() - real_rows,
+        "masked_share_timing": round(timing.masked_share, 4),
+        "masked_share_digest": round(digest.masked_share, 4),
+        "digest_inputs": f"{digest.masked_share:.0%} of the rows masked",
+    }
 
 
 def _ragged_spans(rows: int, slots: int, generator: torch.Generator) -> list[int]:

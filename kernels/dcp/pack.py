@@ -1,18 +1,21 @@
 """The pack kernel: partial outputs and LSEs into one send buffer, optionally masking empty rows on the way.
 
-One program copies one head of every destination rank for one row. All of its loads are issued before its first store,
-so that they are in flight together; the metadata search hides behind the payload's loads.
+One program copies some adjacent heads of one row. All of its loads are issued before its first store, so that they are
+in flight together; the metadata search hides behind the payload's loads.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 import triton
 import triton.language as tl
 
-from profkit.kernels.dcp.layout import buffer_shape, pack_dim
+from profkit.kernels.dcp.heads import access_width, head_elements
+from profkit.kernels.dcp.layout import Layout, buffer_shape, check_buffer, pack_dim
+from profkit.kernels.dcp.live import row_is_live
 from profkit.kernels.dcp.mask import check_metadata
 
 
@@ -45,60 +48,80 @@ def pack_kernel(
     lse_stride_row: tl.tensor,
     lse_stride_head: tl.tensor,
     N: tl.constexpr,
-    N_POW2: tl.constexpr,
-    D: tl.constexpr,
     HEADS: tl.constexpr,
+    D: tl.constexpr,
     LSE_SLOTS: tl.constexpr,
+    CHUNK_WIDTH: tl.constexpr,
+    HEAD_STRIDE: tl.constexpr,
+    LSE_PLANE: tl.constexpr,
     MASK: tl.constexpr,
     NUM_SEQS_POW2: tl.constexpr,
     OUT_VECTOR: tl.constexpr,
     DIM_CONTIGUOUS: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr,
+    EVICT: tl.constexpr,
+    STORE_CACHE: tl.constexpr,
 ) -> None:
-    """One (row, local head) for all N ranks.
+    """One row and BLOCK_HEADS of its N * HEADS heads; a row's programs are adjacent.
 
     MASK is ``"none"``, ``"fused"`` (search seq_lens and query_start_loc) or ``"row"`` (read row_mask).
-    out_stride_row and out_stride_head count in units of OUT_VECTOR elements, which tells the compiler their alignment.
+    For the strides of out see `head_elements`. CHUNK_WIDTH, HEAD_STRIDE and LSE_PLANE are the buffer's `Layout`.
     """
-    row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    rank = tl.arange(0, N_POW2)
-    present = rank < N
+    BLOCKS: tl.constexpr = (N * HEADS + BLOCK_HEADS - 1) // BLOCK_HEADS
+    row = (tl.program_id(0) // BLOCKS).to(tl.int64)
+    source_head = (tl.program_id(0) % BLOCKS) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS)
+    present = source_head < N * HEADS
+    rank = (source_head // HEADS).to(tl.int64)
     dim = tl.arange(0, D)
-    slot = tl.arange(0, LSE_SLOTS)
-    source_head = (rank * HEADS + head).to(tl.int64)
 
-    source = out_ptr + row * (out_stride_row * OUT_VECTOR) + source_head * (out_stride_head * OUT_VECTOR)
-    if DIM_CONTIGUOUS:
-        payload = tl.load(source[:, None] + dim[None, :], mask=present[:, None])
-    else:
-        payload = tl.load(source[:, None] + dim[None, :].to(tl.int64) * out_stride_dim, mask=present[:, None])
-    lse = tl.load(lse_ptr + row * lse_stride_row + source_head * lse_stride_head, mask=present, other=0.0)
-    lse = lse.to(tl.float32)
+    elements = head_elements(
+        out_ptr, row, source_head, out_stride_row, out_stride_head, out_stride_dim, D, OUT_VECTOR, DIM_CONTIGUOUS
+    )
+    payload = tl.load(elements, mask=present[:, None], eviction_policy=EVICT)
+    lse_source = lse_ptr + row * lse_stride_row + source_head.to(tl.int64) * lse_stride_head
+    lse = tl.load(lse_source, mask=present, other=0.0).to(tl.float32)
 
     if MASK == "fused":
-        # A row is live iff some request spans it and has KV here. The spans [begin, end) partition the real rows, so
-        # one reduction over independent loads finds it; padding rows, and S = 0, match no span. The first span begins
-        # at the first row whatever query_start_loc[0] says, as a search over the ends has it.
-        seq = tl.arange(0, NUM_SEQS_POW2)
-        begin = tl.load(query_start_loc_ptr + seq, mask=(seq > 0) & (seq < num_seqs), other=0)
-        end = tl.load(query_start_loc_ptr + 1 + seq, mask=seq < num_seqs, other=0)
-        length = tl.load(seq_lens_ptr + seq, mask=seq < num_seqs, other=0)
-        spans = (begin <= row) & (end > row) & (length != 0)
-        live = tl.max(spans.to(tl.int32), axis=0)
-        lse = tl.where(live > 0, lse, float("-inf"))
+        live = row_is_live(row, seq_lens_ptr, query_start_loc_ptr, num_seqs, NUM_SEQS_POW2)
+        lse = tl.where(live, lse, float("-inf"))
     elif MASK == "row":
         empty = tl.load(row_mask_ptr + row).to(tl.int32)
         lse = tl.where(empty > 0, float("-inf"), lse)
 
-    target = send_ptr + ((rank.to(tl.int64) * num_rows + row) * HEADS + head) * (D + LSE_SLOTS)
-    tl.store(target[:, None] + dim[None, :], payload, mask=present[:, None])
+    # Which of its chunk's R * h heads each one is.
+    index = row * HEADS + source_head % HEADS
+    chunk = rank * (num_rows.to(tl.int64) * (HEADS * CHUNK_WIDTH))
+    target = send_ptr + chunk + index * HEAD_STRIDE
+    tl.store(target[:, None] + dim[None, :], payload, mask=present[:, None], cache_modifier=STORE_CACHE)
 
-    words = lse.to(tl.int32, bitcast=True)
-    slots = words[:, None] >> (16 * slot[None, :])
-    if LSE_SLOTS == 2:
-        slots = slots.to(tl.int16)
-    slots = slots.to(send_ptr.dtype.element_ty, bitcast=True)
-    tl.store(target[:, None] + D + slot[None, :], slots, mask=present[:, None])
+    words_ptr = send_ptr.to(tl.pointer_type(tl.float32), bitcast=True)
+    if LSE_PLANE:
+        word = num_rows.to(tl.int64) * (HEADS * D // LSE_SLOTS) + index
+    else:
+        word = index * (HEAD_STRIDE // LSE_SLOTS) + D // LSE_SLOTS
+    tl.store(words_ptr + chunk // LSE_SLOTS + word, lse, mask=present)
+
+
+@dataclass(frozen=True)
+class PackConfig:
+    """How the pack kernel is launched; results do not depend on it.
+
+    Args:
+        heads: of one row that a program copies, a power of two.
+        warps: of a program.
+        evict: the eviction policy of the payload's loads.
+        store_cache: the cache modifier of the payload's stores.
+    """
+
+    heads: int
+    warps: int
+    evict: Literal["", "evict_first"] = ""
+    store_cache: Literal["", ".cg", ".cs", ".wt"] = ""
+
+
+def default_config(head_dim: int) -> PackConfig:
+    """8 heads a program, and 1024 elements a warp: 4 warps for heads of 512."""
+    return PackConfig(heads=8, warps=max(1, min(8, 8 * head_dim // 1024)))
 
 
 def pack(
@@ -108,6 +131,9 @@ def pack(
     seq_lens: torch.Tensor | None = None,
     query_start_loc: torch.Tensor | None = None,
     row_mask: torch.Tensor | None = None,
+    *,
+    layout: Layout = Layout.INTERLEAVED,
+    config: PackConfig | None = None,
 ) -> None:
     """Pack partial outputs and LSEs into `send`: one kernel, or none where there are no rows.
 
@@ -116,19 +142,22 @@ def pack(
     Args:
         out: ``[R, H, D]``, 16- or 32-bit, any strides, D a power of two from 2 up.
         lse: ``[R, H]``, fp16, bf16 or fp32, any strides.
-        send: ``[N, R, H / N, D + P]``, contiguous, dtype of `out` (see `layout`).
+        send: ``[N, R, H / N, W]``, contiguous, dtype of `out` (see `layout.buffer_shape`).
         seq_lens: ``[S]`` int32: mask rows by searching the metadata inside the kernel. With `query_start_loc`.
         query_start_loc: ``[S + 1]`` int32.
         row_mask: ``[R]`` bool, True where empty: mask by this instead.
+        layout: of `send`.
+        config: how to launch the kernel; None for `default_config`.
 
     Raises:
-        ValueError: shapes, dtypes or strides that do not fit, or both kinds of mask.
+        ValueError: shapes, dtypes, strides or alignment that do not fit, or both kinds of mask.
     """
-    arguments, constants = pack_arguments(out, lse, send, seq_lens, query_start_loc, row_mask)
-    rows = out.shape[0]
-    if rows == 0:
+    grid, arguments, constants = pack_arguments(
+        out, lse, send, seq_lens, query_start_loc, row_mask, layout=layout, config=config
+    )
+    if out.shape[0] == 0:
         return
-    pack_kernel[(rows, constants["HEADS"], 1)](*arguments, **constants)
+    pack_kernel[grid](*arguments, **constants)
 
 
 def pack_arguments(
@@ -138,18 +167,22 @@ def pack_arguments(
     seq_lens: torch.Tensor | None = None,
     query_start_loc: torch.Tensor | None = None,
     row_mask: torch.Tensor | None = None,
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The checked positional arguments, and the constants and launch options, of `pack_kernel`; see `pack`."""
+    *,
+    layout: Layout = Layout.INTERLEAVED,
+    config: PackConfig | None = None,
+) -> tuple[tuple[int, int, int], tuple[Any, ...], dict[str, Any]]:
+    """The grid, the checked positional arguments, and the constants and launch options of `pack_kernel`; see `pack`."""
     fused = check_metadata(seq_lens, query_start_loc)
-    _check_tensors(out, lse, send, row_mask)
+    _check_tensors(out, lse, send, row_mask, layout)
     if fused and row_mask is not None:
         raise ValueError("give either seq_lens and query_start_loc or row_mask, not both")
-    rows, _, head_dim = out.shape
+    rows, num_heads, head_dim = out.shape
     ranks, _, heads, _ = send.shape
-    ranks_pow2 = triton.next_power_of_2(ranks)
+    config = config or default_config(head_dim)
+    block_heads = min(config.heads, triton.next_power_of_2(num_heads))
     num_seqs = seq_lens.numel() if seq_lens is not None else 0
     stride_row, stride_head, stride_dim = out.stride()
-    vector = _vector(out)
+    vector = access_width(out, layout.alignment(heads, head_dim, out.dtype))
     arguments = (
         *(out, lse, send, seq_lens, query_start_loc, row_mask),
         *(rows, num_seqs, stride_row // vector, stride_head // vector, stride_dim),
@@ -157,45 +190,35 @@ def pack_arguments(
     )
     constants = {
         "N": ranks,
-        "N_POW2": ranks_pow2,
-        "D": head_dim,
         "HEADS": heads,
+        "D": head_dim,
         "LSE_SLOTS": pack_dim(out.dtype),
+        "CHUNK_WIDTH": layout.chunk_width(head_dim, out.dtype),
+        "HEAD_STRIDE": layout.head_stride(head_dim, out.dtype),
+        "LSE_PLANE": layout is Layout.PLANAR,
         "MASK": "fused" if fused else "row" if row_mask is not None else "none",
         "NUM_SEQS_POW2": triton.next_power_of_2(max(num_seqs, 1)),
         "OUT_VECTOR": vector,
         "DIM_CONTIGUOUS": stride_dim == 1,
-        # 1024 elements a warp: 4 warps for eight heads of 512.
-        "num_warps": max(1, min(8, ranks_pow2 * head_dim // 1024)),
+        "BLOCK_HEADS": block_heads,
+        "EVICT": config.evict,
+        "STORE_CACHE": config.store_cache,
+        "num_warps": config.warps,
     }
-    return arguments, constants
+    return (rows * triton.cdiv(num_heads, block_heads), 1, 1), arguments, constants
 
 
-def _vector(out: torch.Tensor) -> int:
-    """How many adjacent elements of `out` one access may take: as many as make up the 4 bytes that stores can.
-
-    Head rows of the send buffer are D + P elements apart, so 4 bytes are all that its alignment allows. Wider loads
-    would have to be exchanged between threads before the store.
-    """
-    stride_row, stride_head, stride_dim = out.stride()
-    vector = 4 // out.itemsize
-    aligned = stride_dim == 1 and stride_row % vector == 0 and stride_head % vector == 0
-    return vector if aligned else 1
-
-
-def _check_tensors(out: torch.Tensor, lse: torch.Tensor, send: torch.Tensor, row_mask: torch.Tensor | None) -> None:
+def _check_tensors(
+    out: torch.Tensor, lse: torch.Tensor, send: torch.Tensor, row_mask: torch.Tensor | None, layout: Layout
+) -> None:
     if out.dim() != 3 or send.dim() != 4:
-        raise ValueError(f"out must be [R, H, D] and send [N, R, h, D + P]; they are {out.dim()}-D and {send.dim()}-D")
+        raise ValueError(f"out must be [R, H, D] and send [N, R, h, W]; they are {out.dim()}-D and {send.dim()}-D")
     rows, num_heads, head_dim = out.shape
     if head_dim < 2 or head_dim & (head_dim - 1):
         raise ValueError(f"the head dimension must be a power of two from 2 up, not {head_dim}")
     if lse.shape != (rows, num_heads):
         raise ValueError(f"lse is {list(lse.shape)}; for this out it must be [{rows}, {num_heads}]")
-    expected = buffer_shape(send.shape[0], rows, num_heads, head_dim, out.dtype)
-    if send.shape != expected or send.dtype != out.dtype or not send.is_contiguous():
-        raise ValueError(
-            f"send must be {list(expected)}, {out.dtype} and contiguous; it is {list(send.shape)}, {send.dtype}"
-        )
+    check_buffer(send, "send", buffer_shape(send.shape[0], rows, num_heads, head_dim, out.dtype, layout), out.dtype)
     if row_mask is not None and (row_mask.shape != (rows,) or row_mask.dtype != torch.bool or row_mask.stride(0) != 1):
         raise ValueError(
             f"row_mask must be [{rows}], bool and contiguous; it is {list(row_mask.shape)}, {row_mask.dtype}"

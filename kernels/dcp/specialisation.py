@@ -50,7 +50,7 @@ def pack_keys(
     bind = create_function_from_signature(pack_kernel.signature, pack_kernel.params, make_backend(_TARGET))
     keys: set[Hashable] = set()
     for size in sizes:
-        arguments, constants = pack_arguments(
+        _, arguments, constants = pack_arguments(
             *pack_tensors(size, num_heads, ranks, head_dim, dtype, "cpu", lse_heads_first)
         )
         _, specialization, options = bind(*arguments, **constants)

@@ -2,266 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 
-import torch
-
-from profkit.errors import ProfkitError
+from profkit.kernels.dcp.combine import Collective, Combine, CombineBuffers, local_copy
+from profkit.kernels.dcp.inputs import Inputs
 from profkit.kernels.dcp.layout import buffer_shape, heads_per_rank
-from profkit.kernels.dcp.mask import mask_dcp_empty_shards_, row_mask
-from profkit.kernels.dcp.metadata import BatchMetadata, digest_metadata, timing_metadata
-from profkit.kernels.dcp.pack import pack
-from profkit.kernels.dcp.unpack import unpack_combine
-from profkit.workload import BuildContext, InputSet, Layer, Scope, Step
-
-#: Moves ``send`` to ``recv``, both ``[N, R, h, D + P]``, on the current stream: ``recv[n]`` is what rank n sent here.
-Collective = Callable[[torch.Tensor, torch.Tensor], None]
-
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-
-def local_copy(send: torch.Tensor, recv: torch.Tensor) -> None:
-    """The stand-in for the all-to-all on one GPU: the whole buffer, device-locally, as one memcpy."""
-    recv.copy_(send)
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """The workload's shapes, checked."""
-
-    rows: int
-    requests: int
-    heads: int
-    ranks: int
-    head_dim: int
-    layers: int
-    gemm_in: int
-    gemm_out: int
-    dtype: torch.dtype
-
-
-@dataclass(frozen=True)
-class _Metadata:
-    """What all layers share: ``seq_lens [S]`` and ``query_start_loc [S + 1]``, int32 on the device."""
-
-    seq_lens: torch.Tensor
-    query_start_loc: torch.Tensor
-
-    def write(self, batch: BatchMetadata) -> None:
-        self.seq_lens.copy_(batch.seq_lens)
-        self.query_start_loc.copy_(batch.query_start_loc)
-
-
-@dataclass(frozen=True)
-class _LayerBuffers:
-    """One layer's tensors; nothing is shared between layers, so caches are as cold as in a model.
-
-    Args:
-        hidden: ``[R, gemm_in]``.
-        weight: ``[gemm_in, gemm_out]``.
-        projected: ``[R, gemm_out]``, the GEMM's output.
-        out: ``[R, H, D]``, the partial attention output of this rank.
-        lse: ``[R, H]`` fp32, its LSE; the eager mask overwrites it.
-        send, recv: ``[N, R, h, D + P]``.
-        result: ``[R, h, D]``.
-    """
-
-    hidden: torch.Tensor
-    weight: torch.Tensor
-    projected: torch.Tensor
-    out: torch.Tensor
-    lse: torch.Tensor
-    send: torch.Tensor
-    recv: torch.Tensor
-    result: torch.Tensor
-
-
-class _RowMask:
-    """The hoisted variants' row mask: computed once a step, read by every layer."""
-
-    def __init__(self, rows: int, metadata: _Metadata) -> None:
-        self._rows = rows
-        self._metadata = metadata
-        self._mask: torch.Tensor | None = None
-
-    def compute(self, scope: Scope) -> None:
-        with scope("row_mask"):
-            # Kept, so that a captured graph's memory for it stays in use. The ops are the eager mask's own.
-            self._mask = row_mask(self._rows, self._metadata.seq_lens, self._metadata.query_start_loc)
-
-    @property
-    def mask(self) -> torch.Tensor:
-        if self._mask is None:
-            raise RuntimeError("the row mask is read before Step.once computed it")
-        return self._mask
+from profkit.workload import BuildContext, Step
 
 
 def build_step(context: BuildContext, collective: Collective = local_copy) -> Step:
-    """One step of `dcp-combine`.
-
-    The digest inputs mask about half of the rows; in both input sets the padding rows' payload is NaN, and the LSE of
-    rows to be masked is an ordinary number, so that a mask that is left out shows in the result.
+    """One step of `dcp-combine`; see `Inputs` for what it works on.
 
     Args:
-        context: shapes, variant, device and seed. Random inputs are drawn on the CPU, so they are the same everywhere.
+        context: shapes, variant, device and seed.
         collective: the exchange; a real all-to-all on several GPUs.
 
     Raises:
         ProfkitError: an unknown variant, or shapes that do not fit together.
     """
-    sizes = _sizes(context)
-    generator = torch.Generator(device="cpu").manual_seed(context.seed)
-    slots = sizes.rows
-    batch_sizes = (sizes.rows, sizes.requests, slots, sizes.ranks)
-    batches: dict[InputSet, BatchMetadata] = {
-        "timing": timing_metadata(*batch_sizes, generator).to(context.device),
-        "digest": digest_metadata(*batch_sizes, generator).to(context.device),
-    }
-    metadata = _Metadata(
-        torch.zeros(slots, dtype=torch.int32, device=context.device),
-        torch.zeros(slots + 1, dtype=torch.int32, device=context.device),
-    )
-    hoisted = _RowMask(sizes.rows, metadata)
-    combine = _combine(context.variant, metadata, hoisted)
-    pristine_lse = torch.randn(sizes.layers, sizes.rows, sizes.heads, generator=generator).to(context.device)
-    lse = pristine_lse.clone()
-    buffers = _layer_buffers(sizes, lse, context.device, generator)
-
-    def refresh(inputs: InputSet) -> None:
-        lse.copy_(pristine_lse)
-        metadata.write(batches[inputs])
-
-    def outputs() -> Mapping[str, torch.Tensor]:
-        named: dict[str, torch.Tensor] = {}
-        for layer in layers:
-            named[f"{layer.scope}/gemm"] = buffers[layer.number].projected
-            named[f"{layer.scope}/out"] = buffers[layer.number].result
-        return named
-
-    refresh("timing")
-    layers = [Layer(number, "mla", _layer(layer, combine, collective)) for number, layer in enumerate(buffers)]
-    return Step(
-        layers=layers,
-        refresh=refresh,
-        outputs=outputs,
-        once=hoisted.compute if context.variant.startswith("hoisted") else None,
-        notes={
-            "real_rows": sizes.requests,
-            "padding_rows": sizes.rows - sizes.requests,
-            "masked_share_timing": round(batches["timing"].masked_share, 4),
-            "masked_share_digest": round(batches["digest"].masked_share, 4),
-            "digest_inputs": f"{batches['digest'].masked_share:.0%} of the rows masked",
-        },
-    )
-
-
-def _layer(buffers: _LayerBuffers, mask_and_pack: _MaskAndPack, collective: Collective) -> Callable[[Scope], None]:
-    def run(scope: Scope) -> None:
-        with scope("gemm"):
-            torch.mm(buffers.hidden, buffers.weight, out=buffers.projected)
-        with scope("combine"):
-            mask_and_pack(scope, buffers)
-            with scope("exchange"):
-                collective(buffers.send, buffers.recv)
-            with scope("unpack"):
-                unpack_combine(buffers.recv, buffers.result)
-
-    return run
-
-
-_MaskAndPack = Callable[[Scope, _LayerBuffers], None]
-
-
-def _combine(variant: str, metadata: _Metadata, hoisted: _RowMask) -> _MaskAndPack:
-    """How `variant` brings a layer's output and LSE into the send buffer.
-
-    Raises:
-        ProfkitError: an unknown variant.
-    """
-
-    def eager(scope: Scope, layer: _LayerBuffers) -> None:
-        with scope("mask"):
-            mask_dcp_empty_shards_(layer.lse, metadata.seq_lens, metadata.query_start_loc)
-        pack_only(scope, layer)
-
-    def fused(scope: Scope, layer: _LayerBuffers) -> None:
-        with scope("pack"):
-            pack(layer.out, layer.lse, layer.send, metadata.seq_lens, metadata.query_start_loc)
-
-    def hoisted_fill(scope: Scope, layer: _LayerBuffers) -> None:
-        with scope("mask"):
-            layer.lse.masked_fill_(hoisted.mask.unsqueeze(1), float("-inf"))
-        pack_only(scope, layer)
-
-    def hoisted_pack(scope: Scope, layer: _LayerBuffers) -> None:
-        with scope("pack"):
-            pack(layer.out, layer.lse, layer.send, row_mask=hoisted.mask)
-
-    def pack_only(scope: Scope, layer: _LayerBuffers) -> None:
-        with scope("pack"):
-            pack(layer.out, layer.lse, layer.send)
-
-    variants = {
-        "eager": eager,
-        "fused": fused,
-        "hoisted": hoisted_fill,
-        "hoisted-pack": hoisted_pack,
-        "dropped": pack_only,
-    }
-    if variant not in variants:
-        raise ProfkitError(f"dcp-combine has no variant {variant!r}. It has: {', '.join(variants)}.")
-    return variants[variant]
-
-
-def _layer_buffers(sizes: _Sizes, lse: torch.Tensor, device: str, generator: torch.Generator) -> list[_LayerBuffers]:
-    """The buffers of every layer. One draw serves all layers, each of which gets it rolled by its own number."""
-    hidden = torch.randn(sizes.rows, sizes.gemm_in, generator=generator).to(sizes.dtype).to(device)
-    weight = torch.randn(sizes.gemm_in, sizes.gemm_out, generator=generator) * sizes.gemm_in**-0.5
-    weight = weight.to(sizes.dtype).to(device)
-    payload = torch.randn(sizes.rows, sizes.heads, sizes.head_dim, generator=generator)
-    payload[sizes.requests :] = float("nan")
-    payload = payload.to(sizes.dtype).to(device)
+    inputs = Inputs("dcp-combine", context)
+    sizes = inputs.sizes
+    combine = Combine("dcp-combine", context.variant, sizes.rows, inputs.metadata, collective)
     shape = buffer_shape(sizes.ranks, sizes.rows, sizes.heads, sizes.head_dim, sizes.dtype)
-    heads = heads_per_rank(sizes.heads, sizes.ranks)
-
-    def zeros(*shape: int) -> torch.Tensor:
-        return torch.zeros(shape, dtype=sizes.dtype, device=device)
-
-    return [
-        _LayerBuffers(
-            hidden=hidden,
-            weight=weight.roll(number, 0),
-            projected=zeros(sizes.rows, sizes.gemm_out),
-            out=payload.roll(number, 1),
-            lse=lse[number],
-            send=zeros(*shape),
-            recv=zeros(*shape),
-            result=zeros(sizes.rows, heads, sizes.head_dim),
+    buffers = [
+        CombineBuffers(
+            out=layer.out,
+            lse=layer.lse,
+            send=inputs.zeros(*shape),
+            recv=inputs.zeros(*shape),
+            result=inputs.zeros(sizes.rows, heads_per_rank(sizes.heads, sizes.ranks), sizes.head_dim),
         )
-        for number in range(sizes.layers)
+        for layer in inputs.layers
     ]
-
-
-def _sizes(context: BuildContext) -> _Sizes:
-    names = ("rows", "heads", "ranks", "head_dim", "layers", "gemm_in", "gemm_out")
-    shape = {name: context.int_shape(name) for name in names}
-    for name, value in shape.items():
-        if value < 1:
-            raise ProfkitError(f"dcp-combine: --shape {name}={value} must be at least 1.")
-    rows, heads, ranks, head_dim = shape["rows"], shape["heads"], shape["ranks"], shape["head_dim"]
-    requests = context.int_shape("requests") or max(1, rows * 13 // 14)
-    if not 1 <= requests <= rows:
-        raise ProfkitError(
-            f"dcp-combine: --shape requests={requests} must lie between 1 and rows={rows}: each request is one row."
-        )
-    if heads % ranks:
-        raise ProfkitError(
-            f"dcp-combine: heads={heads} cannot be divided evenly over ranks={ranks}. Give a --shape heads that can."
-        )
-    if head_dim & (head_dim - 1) or head_dim < 2:
-        raise ProfkitError(f"dcp-combine: --shape head_dim={head_dim} must be a power of two from 2 up.")
-    dtype = context.shapes["dtype"]
-    if dtype not in _DTYPES:
-        raise ProfkitError(f"dcp-combine: --shape dtype={dtype} is not known. Choose from {', '.join(_DTYPES)}.")
-    return _Sizes(requests=requests, dtype=_DTYPES[str(dtype)], **shape)
+    runs = [partial(combine.run, buffers=layer) for layer in buffers]
+    return inputs.step(runs, [layer.result for layer in buffers], combine.once)

@@ -6,29 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from profkit.kernels.dcp.layout import pack_dim
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _usable(lse: tl.tensor) -> tl.tensor:
-    """An LSE, with NaN and +inf read as an empty shard's -inf."""
-    return tl.where((lse == lse) & (lse != float("inf")), lse, float("-inf"))
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _power(exponent: tl.tensor, BASE_2: tl.constexpr) -> tl.tensor:
-    if BASE_2:
-        return tl.exp2(exponent)
-    else:
-        return tl.exp(exponent)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _logarithm(value: tl.tensor, BASE_2: tl.constexpr) -> tl.tensor:
-    if BASE_2:
-        return tl.log2(value)
-    else:
-        return tl.log(value)
+from profkit.kernels.dcp.layout import Layout, buffer_shape, check_buffer, pack_dim
+from profkit.kernels.dcp.weights import total_lse, usable, weight
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
@@ -41,45 +20,57 @@ def unpack_kernel(
     D: tl.constexpr,
     HEADS: tl.constexpr,
     LSE_SLOTS: tl.constexpr,
+    CHUNK_WIDTH: tl.constexpr,
+    HEAD_STRIDE: tl.constexpr,
+    LSE_PLANE: tl.constexpr,
     BASE_2: tl.constexpr,
     WRITE_LSE: tl.constexpr,
 ) -> None:
-    """One (row, local head): read what all N ranks sent for it, write their combination."""
-    row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
+    """One (row, local head): read what all N ranks sent for it, write their combination.
+
+    The ranks are summed in their order, whatever the layout and the launch, so that these do not change the result.
+    CHUNK_WIDTH, HEAD_STRIDE and LSE_PLANE are the buffer's `Layout`.
+    """
+    index = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)
     dim = tl.arange(0, D)
-    # A head's row is (D + P) / P words of 32 bits, of which the last is the LSE.
-    WORDS: tl.constexpr = D // LSE_SLOTS + 1
+    chunk = num_rows.to(tl.int64) * (HEADS * CHUNK_WIDTH)
     words_ptr = recv_ptr.to(tl.pointer_type(tl.float32), bitcast=True)
-    rank_stride = num_rows.to(tl.int64) * HEADS
-    first = row * HEADS + head
+    if LSE_PLANE:
+        words_ptr += num_rows.to(tl.int64) * (HEADS * D // LSE_SLOTS) + index
+    else:
+        words_ptr += index * (HEAD_STRIDE // LSE_SLOTS) + D // LSE_SLOTS
+    chunk_words = chunk // LSE_SLOTS
+    first = recv_ptr + index * HEAD_STRIDE + dim
 
-    highest = float("-inf")
+    # The tuples hold what is in flight: all of it is asked for before the first value is waited for. The barrier keeps
+    # the compiler from moving the payload's loads behind the arithmetic on the LSEs; it waits for no load.
+    payloads = ()
+    lses = ()
     for n in tl.static_range(N):
-        highest = tl.maximum(highest, _usable(tl.load(words_ptr + (n * rank_stride + first) * WORDS + WORDS - 1)))
-    highest = tl.where(highest == float("-inf"), 0.0, highest)
-    total = 0.0
+        payloads += (tl.load(first + n * chunk),)  # type: ignore[assignment]
+    tl.debug_barrier()
     for n in tl.static_range(N):
-        lse = _usable(tl.load(words_ptr + (n * rank_stride + first) * WORDS + WORDS - 1))
-        total += _power(lse - highest, BASE_2)
-    total = _logarithm(total, BASE_2) + highest
+        lses += (usable(tl.load(words_ptr + n * chunk_words)),)  # type: ignore[assignment]
 
+    total = total_lse(lses, N, BASE_2)
     combined = tl.zeros([D], dtype=tl.float32)
     for n in tl.static_range(N):
-        payload = tl.load(recv_ptr + (n * rank_stride + first) * (D + LSE_SLOTS) + dim)
-        lse = _usable(tl.load(words_ptr + (n * rank_stride + first) * WORDS + WORDS - 1))
-        weight = _power(lse - total, BASE_2)
-        # -inf minus -inf, where every shard is empty.
-        weight = tl.where(weight == weight, weight, 0.0)
+        share = weight(lses[n], total, BASE_2)
         # An empty shard's payload may be NaN, which a weight of zero would not cancel.
-        combined += tl.where(weight == 0.0, 0.0, payload.to(tl.float32)) * weight
-    tl.store(result_ptr + first * D + dim, combined.to(result_ptr.dtype.element_ty))
+        combined += tl.where(share == 0.0, 0.0, payloads[n].to(tl.float32)) * share
+    tl.store(result_ptr + index * D + dim, combined.to(result_ptr.dtype.element_ty))
     if WRITE_LSE:
-        tl.store(lse_ptr + row * HEADS + head, total)
+        tl.store(lse_ptr + index, total)
 
 
 def unpack_combine(
-    recv: torch.Tensor, result: torch.Tensor, lse: torch.Tensor | None = None, *, base_2: bool = False
+    recv: torch.Tensor,
+    result: torch.Tensor,
+    lse: torch.Tensor | None = None,
+    *,
+    base_2: bool = False,
+    layout: Layout = Layout.INTERLEAVED,
+    warps: int | None = None,
 ) -> None:
     """Combine the ranks' partial outputs: one kernel, or none where there are no rows.
 
@@ -87,48 +78,48 @@ def unpack_combine(
     rank is empty the result is 0 and the LSE -inf. All arithmetic is in fp32.
 
     Args:
-        recv: ``[N, R, h, D + P]``, contiguous (see `layout`), D a power of two from 2 up.
-        result: ``[R, h, D]``, contiguous, dtype of `recv`; written.
+        recv: ``[N, R, h, W]``, contiguous (see `layout.buffer_shape`).
+        result: ``[R, h, D]``, contiguous, dtype of `recv`, D a power of two from 2 up; written.
         lse: ``[R, h]`` fp32, contiguous, or None; the combined LSE, written.
         base_2: the LSEs are base-2 logarithms (else natural ones).
+        layout: of `recv`.
+        warps: of a program, of which there is one a row and head; None for as many as give a thread 4 elements a rank.
 
     Raises:
         ValueError: shapes, dtypes, strides or alignment that do not fit.
     """
-    _check_tensors(recv, result, lse)
-    ranks, rows, heads, width = recv.shape
+    _check_tensors(recv, result, lse, layout)
+    rows, heads, head_dim = result.shape
     if rows == 0:
         return
-    slots = pack_dim(recv.dtype)
-    head_dim = width - slots
     unpack_kernel[(rows, heads, 1)](
         recv,
         result,
         lse,
         rows,
-        N=ranks,
+        N=recv.shape[0],
         D=head_dim,
         HEADS=heads,
-        LSE_SLOTS=slots,
+        LSE_SLOTS=pack_dim(recv.dtype),
+        CHUNK_WIDTH=layout.chunk_width(head_dim, recv.dtype),
+        HEAD_STRIDE=layout.head_stride(head_dim, recv.dtype),
+        LSE_PLANE=layout is Layout.PLANAR,
         BASE_2=base_2,
         WRITE_LSE=lse is not None,
-        num_warps=max(1, min(8, head_dim // 128)),
+        num_warps=warps or max(1, min(8, head_dim // 128)),
     )
 
 
-def _check_tensors(recv: torch.Tensor, result: torch.Tensor, lse: torch.Tensor | None) -> None:
-    if recv.dim() != 4 or not recv.is_contiguous():
-        raise ValueError(f"recv must be [N, R, h, D + P] and contiguous; it is {list(recv.shape)}")
-    _, rows, heads, width = recv.shape
-    head_dim = width - pack_dim(recv.dtype)
+def _check_tensors(recv: torch.Tensor, result: torch.Tensor, lse: torch.Tensor | None, layout: Layout) -> None:
+    if recv.dim() != 4 or result.dim() != 3 or not result.is_contiguous():
+        raise ValueError(
+            f"recv must be [N, R, h, W] and result [R, h, D] and contiguous; "
+            f"they are {recv.dim()}-D and {list(result.shape)}"
+        )
+    rows, heads, head_dim = result.shape
     if head_dim < 2 or head_dim & (head_dim - 1):
         raise ValueError(f"the head dimension must be a power of two from 2 up, not {head_dim}")
-    if recv.data_ptr() % 4:
-        raise ValueError("recv must start at a multiple of 4 bytes, because its LSEs are read as 32-bit words")
-    if result.shape != (rows, heads, head_dim) or result.dtype != recv.dtype or not result.is_contiguous():
-        raise ValueError(
-            f"result must be [{rows}, {heads}, {head_dim}], {recv.dtype} and contiguous; "
-            f"it is {list(result.shape)}, {result.dtype}"
-        )
+    ranks = recv.shape[0]
+    check_buffer(recv, "recv", buffer_shape(ranks, rows, ranks * heads, head_dim, result.dtype, layout), result.dtype)
     if lse is not None and (lse.shape != (rows, heads) or lse.dtype != torch.float32 or not lse.is_contiguous()):
         raise ValueError(f"lse must be [{rows}, {heads}], fp32 and contiguous; it is {list(lse.shape)}, {lse.dtype}")

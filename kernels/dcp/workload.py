@@ -1,37 +1,39 @@
-"""The workload `dcp-combine`: what it is called, its variants and its shapes. Needs torch only to be built."""
+"""The workloads `dcp-combine` and `dcp-ag-rs`: names, variants and shapes. They need torch only to be built."""
 
 from __future__ import annotations
 
+from profkit.kernels.dcp.variants import AG_RS_VARIANTS, COMBINE_SHAPES, COMBINE_VARIANTS
 from profkit.kernels.gpu_packages import gpu_packages
 from profkit.workload import BuildContext, Shape, Step, Workload
 
 
-def _build(context: BuildContext) -> Step:
+def _build_combine(context: BuildContext) -> Step:
     with gpu_packages("dcp-combine"):
         from profkit.kernels.dcp.step import build_step
+    return build_step(context)
+
+
+def _build_ag_rs(context: BuildContext) -> Step:
+    with gpu_packages("dcp-ag-rs"):
+        from profkit.kernels.dcp.ag_rs_step import build_step
     return build_step(context)
 
 
 DCP_COMBINE = Workload(
     name="dcp-combine",
     summary="combining decode-context-parallel attention in MLA layers: GEMM, mask, pack, exchange, unpack",
-    variants={
-        "eager": "the mask as eight eager kernels in every layer",
-        "fused": "the mask inside the pack kernel",
-        "hoisted": "the row mask once a step, one masked_fill per layer",
-        "hoisted-pack": "the row mask once a step, read inside the pack kernel",
-        "dropped": "no mask at all: the negative control, whose results are wrong",
-    },
+    variants=COMBINE_VARIANTS,
+    shapes=COMBINE_SHAPES,
+    build=_build_combine,
+)
+
+DCP_AG_RS = Workload(
+    name="dcp-ag-rs",
+    summary="the same combine by all-gather and reduce-scatter: GEMM, mask, gather, correct, scatter",
+    variants=AG_RS_VARIANTS,
     shapes={
-        "rows": Shape(56, "rows of the batch, padding included"),
-        "requests": Shape(0, "requests, one row each; 0 means 13 of every 14 rows: 52 of 56, the rest padding"),
-        "heads": Shape(96, "attention heads of all ranks together"),
-        "ranks": Shape(8, "ranks that share the KV cache"),
-        "head_dim": Shape(512, "width of one head's output, a power of two"),
-        "layers": Shape(24, "MLA layers in a step"),
-        "gemm_in": Shape(1536, "input width of the layer's GEMM"),
-        "gemm_out": Shape(2304, "output width of the layer's GEMM (q_b: 12 heads of 192)"),
-        "dtype": Shape("bf16", "dtype of the attention output and the GEMM", choices=("bf16", "fp16", "fp32")),
+        **COMBINE_SHAPES,
+        "lse": Shape("rows-first", "memory order of the attention's LSE", choices=("rows-first", "heads-first")),
     },
-    build=_build,
+    build=_build_ag_rs,
 )

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from profkit.capture import digests
+from profkit.capture.deviations import against_references
 from profkit.capture.device import describe_device, describe_versions
 from profkit.capture.dispatch_file import SCHEMA, Recording
 from profkit.capture.dispatch_rules import is_skippable_matmul, is_users_own, launch_kind
@@ -149,6 +150,7 @@ def record(job: Job, step: Step) -> dict[str, Any]:
         "compiles": {"before": 0, "inside": []},
         "compiles_watched": True,
         "digests": digests.digest_outputs(step.outputs()) if job.run_bodies else None,
+        "references": against_references(step.outputs(), step.references) if job.run_bodies else None,
         "device": describe_device(),
         "versions": versions,
     }

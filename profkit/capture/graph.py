@@ -11,6 +11,7 @@ import torch
 
 from profkit.capture import digests
 from profkit.capture.compiles import CompileWatch
+from profkit.capture.deviations import against_references
 from profkit.capture.device import describe_device, describe_versions
 from profkit.capture.job import Job
 from profkit.capture.ranges import choose, no_ranges
@@ -55,7 +56,8 @@ def record_traced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
     The refresh before each replay runs inside the window but outside the replay's range and outside the graph.
 
     Returns:
-        The worker's result: ``layers``, ``notes``, ``ranges``, ``compiles``, ``digests``, ``device``, ``versions``.
+        The worker's result: ``layers``, ``notes``, ``ranges``, ``compiles``, ``digests``, ``references``, ``device``,
+        ``versions``.
     """
     watch = CompileWatch()
     scope, ranges = choose(job.recorder, job.nvtx)
@@ -73,13 +75,15 @@ def record_traced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
                 graph.replay()
                 torch.cuda.synchronize()
     watch.close_window()
+    outputs = digest_replay(step, graph)
     return {
         "layers": len(step.layers),
         "notes": dict(step.notes),
         "ranges": ranges,
         "compiles": watch.to_dict(),
         "compiles_watched": watch.triton_watched,
-        "digests": digest_replay(step, graph),
+        "digests": outputs,
+        "references": against_references(step.outputs(), step.references),
         "device": describe_device(),
         "versions": describe_versions(),
     }

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profkit import planned as planned_file
 from profkit import run_dir
 from profkit.capture import pairs_plan, process, progress, set_aside
 from profkit.capture.floor import Floor
 from profkit.capture.pairs_plan import Arm, Repetition
 from profkit.capture.plan import Options, resolve_variant
+from profkit.capture.plan_file import check_same, locked
 from profkit.capture.workload_run import Session, plan, record_into
 from profkit.errors import ProfkitError
-from profkit.planned import PLAN_FILE
-from profkit.planned import read as read_plan
 
 
 @dataclass(frozen=True)
@@ -83,9 +80,9 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
         described = pairs_plan.describe(planned, arms, wanted.pairs, keep_report=wanted.keep_report)
         session = Session(planned, found, Floor(planned.profiler, found, wanted.with_floor), wanted.keep_report)
         order = pairs_plan.interleaved(arms, wanted.pairs)
-        with _locked(output):
+        with locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
-                pairs_plan.check_same(output, read_plan(output), described)
+                check_same(output, "a repeated capture", planned_file.read(output), described)
             else:
                 _start_over(output)
                 pairs_plan.write(output, described)
@@ -109,10 +106,12 @@ def _begun(output: Path) -> bool:
     Raises:
         ProfkitError: it holds something else.
     """
-    if (output / PLAN_FILE).is_file():
+    if (output / planned_file.PLAN_FILE).is_file():
         return True
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise ProfkitError(f"{output} exists and holds no repeated capture (no {PLAN_FILE}). Choose another -o.")
+        raise ProfkitError(
+            f"{output} exists and holds no repeated capture (no {planned_file.PLAN_FILE}). Choose another -o."
+        )
     return False
 
 
@@ -128,37 +127,15 @@ def _variants(options: Options, against: str | None) -> tuple[str, str | None]:
     return resolve_variant(workload, options.variant), None if against is None else resolve_variant(workload, against)
 
 
-@contextmanager
-def _locked(output: Path) -> Iterator[None]:
-    """`output`, made if it is not there, and held by this process alone.
-
-    Raises:
-        ProfkitError: it cannot be made, or another capture is recording into it.
-    """
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        handle = os.open(output, os.O_RDONLY)
-    except OSError as error:
-        raise ProfkitError(f"Cannot write to {output}: {error.strerror}.") from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ProfkitError(f"Another profkit is recording into {output}. Wait for it, or end it.") from None
-        yield
-    finally:
-        os.close(handle)
-
-
 def _start_over(output: Path) -> None:
     """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else."""
-    if not (output / PLAN_FILE).exists():
+    if not (output / planned_file.PLAN_FILE).exists():
         return
-    for arm in read_plan(output)["arms"]:
+    for arm in planned_file.read(output)["arms"]:
         (name,) = {arm.name for arm in pairs_plan.make_arms(str(arm["name"]), None)}
         if (output / name).exists():
             shutil.rmtree(output / name)
-    (output / PLAN_FILE).unlink()
+    (output / planned_file.PLAN_FILE).unlink()
 
 
 def _remove_partial(output: Path) -> None:

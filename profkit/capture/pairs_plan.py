@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from profkit.capture.plan import Plan
+from profkit.capture.plan_file import source_digest, write_json
 from profkit.errors import ProfkitError
 from profkit.planned import PLAN_FILE, SCHEMA
 
@@ -81,16 +80,9 @@ def describe(plan: Plan, arms: Sequence[Arm], pairs: int, *, keep_report: bool) 
     Raises:
         ProfkitError: there is no such file.
     """
-    digest = None
-    if plan.source == "file":
-        file = Path(plan.spec.rpartition(":")[0])
-        try:
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        except OSError as error:
-            raise ProfkitError(f"{file} cannot be read: {error.strerror}. Check the path before the colon.") from None
     return {
         "workload": plan.name,
-        "workload_sha256": digest,
+        "workload_sha256": source_digest(plan.spec),
         "arms": [{"name": arm.name, "variant": arm.variant} for arm in arms],
         "pairs": pairs,
         "shapes": dict(sorted(text.partition("=")[::2] for text in plan.shapes)),
@@ -107,28 +99,4 @@ def describe(plan: Plan, arms: Sequence[Arm], pairs: int, *, keep_report: bool) 
 
 def write(output: Path, described: Mapping[str, Any]) -> None:
     """Write capture.json into the directory `output`, whole or not at all."""
-    partial = output / f".{PLAN_FILE}.part"
-    text = json.dumps({"schema": SCHEMA, "plan": described}, indent=1, ensure_ascii=False)
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(output / PLAN_FILE)
-
-
-def check_same(output: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to resume a capture that was begun otherwise.
-
-    Raises:
-        ProfkitError: the plans differ; names every difference.
-    """
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    if names:
-        differences = "; ".join(f"{name} was {_shown(before.get(name))}, now {_shown(now.get(name))}" for name in names)
-        raise ProfkitError(
-            f"{output} holds a repeated capture with other options: {differences}. Give the same ones to resume it, "
-            "choose another -o, or add --force to start over."
-        )
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return " and ".join(str(arm["name"]) for arm in value)
-    return json.dumps(value, ensure_ascii=False)
+    write_json(output / PLAN_FILE, {"schema": SCHEMA, "plan": described})

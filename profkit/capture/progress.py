@@ -1,4 +1,4 @@
-"""How far a repeated capture is: a bar with the time left on a terminal, plain lines elsewhere; always on stderr."""
+"""How far a capture or a sweep is: a bar with the time left on a terminal, plain lines elsewhere; always on stderr."""
 
 from __future__ import annotations
 
@@ -14,28 +14,33 @@ if TYPE_CHECKING:
 
 
 class Lines:
-    """One line when a repetition begins and one when it has ended.
+    """One line when a unit of work begins and one when it has ended.
 
     Args:
-        done: repetitions that were there before.
+        done: units that were there before.
         total: all of them.
+        unit: what one is called.
     """
 
-    def __init__(self, done: int, total: int) -> None:
+    def __init__(self, done: int, total: int, unit: str = "repetition") -> None:
         self.done = done
         self.total = total
+        self.unit = unit
         self._durations_s: list[float] = []
 
     def note(self, text: str) -> None:
-        """Something else than a repetition begins."""
+        """Something else than a unit begins."""
         say(text)
 
+    def detail(self, text: str) -> None:
+        """How far a unit is; for a display that can replace it by the next one."""
+
     def begins(self, label: str) -> None:
-        """A repetition begins; `label` names it."""
-        say(f"repetition {self.done + 1} of {self.total}: {label}")
+        """A unit begins; `label` names it."""
+        say(f"{self.unit} {self.done + 1} of {self.total}: {label}")
 
     def ended(self, duration_s: float) -> None:
-        """The repetition is complete."""
+        """The unit is complete."""
         self.done += 1
         self._durations_s.append(duration_s)
         left_s = (self.total - self.done) * statistics.median(self._durations_s)
@@ -45,12 +50,16 @@ class Lines:
 class Bar(Lines):
     """A bar that names what runs now."""
 
-    def __init__(self, bar: RichProgress, task: TaskID, done: int, total: int) -> None:
-        super().__init__(done, total)
+    def __init__(self, bar: RichProgress, task: TaskID, done: int, total: int, unit: str) -> None:
+        super().__init__(done, total, unit)
         self._bar = bar
         self._task = task
 
     def note(self, text: str) -> None:
+        """See `Lines`."""
+        self._bar.update(self._task, description=text)
+
+    def detail(self, text: str) -> None:
         """See `Lines`."""
         self._bar.update(self._task, description=text)
 
@@ -72,9 +81,13 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def shown(done: int, total: int) -> Iterator[Lines]:
-    """The progress of `total` repetitions, `done` of which are there already; an interrupt says what is kept."""
-    display = Lines(done, total)
+def shown(done: int, total: int, unit: str = "repetition", *, kept: bool = True) -> Iterator[Lines]:
+    """The progress of `total` units, `done` of which are there already; an interrupt says what is kept.
+
+    Args:
+        kept: whether a unit that is complete outlives an interrupt.
+    """
+    display = Lines(done, total, unit)
     try:
         if not sys.stderr.isatty():
             yield display
@@ -84,17 +97,18 @@ def shown(done: int, total: int) -> Iterator[Lines]:
         from rich.progress import Progress as RichProgress
 
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        # Speed over the whole sitting: rich's own window of 30 s holds two repetitions at best.
+        # Speed over the whole sitting: rich's own window of 30 s holds two units at best.
         with RichProgress(*columns, console=Console(stderr=True), speed_estimate_period=3600.0) as bar:
-            display = Bar(bar, bar.add_task("", total=total, completed=done), done, total)
+            display = Bar(bar, bar.add_task("", total=total, completed=done), done, total, unit)
             yield display
     except (KeyboardInterrupt, SystemExit):
-        say(f"interrupted: {display.done} of {total} repetitions are kept; the same command resumes")
+        then = "the same command resumes" if kept else "with -o DIR they would have been"
+        say(f"interrupted: {display.done if kept else 0} of {total} {unit}s are kept; {then}")
         raise

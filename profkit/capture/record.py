@@ -69,6 +69,7 @@ def workload_record(
             "algorithm": digests.ALGORITHM,
             "outputs": outputs,
             "notes": traced["notes"],
+            "references": traced["references"],
         },
         "untraced": None if untraced is None else untraced["untraced"],
         "untraced_digests_equal": equal,
@@ -177,6 +178,16 @@ def _warnings(traced: Mapping[str, Any], digests_equal: bool | None) -> list[dic
                 "code": "compiles-not-watched",
                 "message": "This triton has no compilation listener (3.4 and later do): compilations inside the "
                 "window would not be seen.",
+            }
+        )
+    references = traced["references"]
+    if references is not None and (off := [n for n, o in references["outputs"].items() if not o["within"]]):
+        found.append(
+            {
+                "code": "outputs-off-reference",
+                "message": f"{len(off)} of {len(references['outputs'])} outputs are further from their reference than "
+                f"rtol {references['rtol']:g}, atol {references['atol']:g} allow, e.g. {off[0]}: this variant computes "
+                "something else.",
             }
         )
     if digests_equal is False:

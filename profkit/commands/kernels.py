@@ -8,9 +8,12 @@ from typing import Any
 
 from profkit.capture.plan import did_you_mean
 from profkit.errors import ProfkitError
+from profkit.tunable import Tunable
 from profkit.workload import Workload
 
 FORMATS = ("text", "json")
+#: Regions that a paragraph names before the others are only counted; the JSON has all.
+_NAMED_REGIONS = 4
 
 
 def kernels(output_format: str) -> str:
@@ -42,6 +45,15 @@ def as_data(workloads: Iterable[Workload]) -> dict[str, Any]:
                     name: {"default": shape.default, "help": shape.help, "choices": list(shape.choices)}
                     for name, shape in workload.shapes.items()
                 },
+                "sweep": None
+                if workload.tunable is None
+                else {
+                    "parameters": {
+                        name: {"help": parameter.help, "values": list(parameter.values)}
+                        for name, parameter in workload.tunable.parameters.items()
+                    },
+                    "regions": {name: dict(shapes) for name, shapes in workload.tunable.regions.items()},
+                },
             }
             for workload in workloads
         ],
@@ -57,4 +69,17 @@ def as_text(workloads: Iterable[Workload]) -> str:
         for name, shape in workload.shapes.items():
             choices = f" (one of {', '.join(map(str, shape.choices))})" if shape.choices else ""
             lines.append(f"  --shape {f'{name}={shape.default}':<20} {shape.help}{choices}")
+        if workload.tunable is not None:
+            lines += _sweep_lines(workload.tunable)
     return "\n".join(lines)
+
+
+def _sweep_lines(tunable: Tunable) -> list[str]:
+    """What `profkit sweep` can vary, and the regions that it knows."""
+    lines = []
+    for name, parameter in tunable.parameters.items():
+        values = ",".join(map(str, parameter.values))
+        lines.append(f"  sweep --set {f'{name}={values}':<28} {parameter.help}")
+    names = list(tunable.regions)
+    more = f" and {len(names) - _NAMED_REGIONS} more" if len(names) > _NAMED_REGIONS else ""
+    return [*lines, f"  sweep --region {', '.join(names[:_NAMED_REGIONS])}{more}"] if names else lines

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from profkit.comparison import references
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
 
 
@@ -32,11 +33,15 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     missing = sorted(set(one) ^ set(other))
     if missing:
         return "lost", Reason("outputs-missing", f"{len(missing)} outputs exist on one side only, e.g. {missing[0]}.")
+    said = references.digest_notes(first)
     different = [name for name in one if one[name] != other[name]]
     if different:
-        message = f"{len(different)} of {len(one)} output digests differ, e.g. {different[0]}{_notes(first)}."
+        judged = references.judge(different, (before.label, first), (after.label, second))
+        if judged is not None:
+            return judged
+        message = f"{len(different)} of {len(one)} output digests differ, e.g. {different[0]}{said}."
         return "lost", Reason("digests-differ", message)
-    return "preserved", Reason("digests-equal", f"All {len(one)} output digests are equal, bit for bit{_notes(first)}.")
+    return "preserved", Reason("digests-equal", f"All {len(one)} output digests are equal, bit for bit{said}.")
 
 
 def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work, Reason]:
@@ -68,8 +73,3 @@ def _took_time(fusion: Fusion) -> bool:
 def _digests(entry: Input) -> Mapping[str, Any] | None:
     digests = (entry.record or {}).get("digests")
     return digests if isinstance(digests, Mapping) and digests.get("outputs") else None
-
-
-def _notes(digests: Mapping[str, Any]) -> str:
-    said = (digests.get("notes") or {}).get("digest_inputs")
-    return f" (inputs: {said})" if isinstance(said, str) else ""

@@ -1,4 +1,4 @@
-"""Reports as CSV: one row a kernel of a layer, or one row a launch of a diff."""
+"""Reports as CSV: one row a kernel of a layer, a launch of a diff, or a configuration of a sweep."""
 
 from __future__ import annotations
 
@@ -55,4 +55,17 @@ def diff(data: Mapping[str, Any]) -> str:
             *(f["ci"] or [None, None]),
         ]
         writer.writerow([_text(v) for v in row])
+    return out.getvalue()
+
+
+def sweep(data: Mapping[str, Any]) -> str:
+    """A row for each region, configuration and state; the columns are those of `profkit.sweep.results.columns`."""
+    from profkit.sweep.results import columns, rows
+
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = columns(data)
+    writer.writerow([_text(name) for name in names])
+    for row in rows(data):
+        writer.writerow([_text(row.get(name)) for name in names])
     return out.getvalue()

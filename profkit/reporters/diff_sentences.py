@@ -29,7 +29,11 @@ def headline(comparison: Comparison) -> str:
 
 
 _WORK_CODES = frozenset(
-    {"digests-equal", "digests-differ", "outputs-missing", "digests-of-other-inputs", "work-consistent", "work-unknown"}
+    {
+        *("digests-equal", "digests-differ", "outputs-missing", "digests-of-other-inputs"),
+        *("outputs-within-tolerance", "outputs-off-reference", "references-differ"),
+        *("work-consistent", "work-unknown"),
+    }
 )
 
 

@@ -57,11 +57,11 @@ def print_diff(comparison: Comparison, out: Console) -> None:
     if comparison.findings:
         table = build(comparison)
         out.print()
-        _print_table(_diff_table(comparison, table), out)
+        print_table(_diff_table(comparison, table), out)
         outside = [*table.outside, *([table.outside_rest] if table.outside_rest else [])]
         if outside:
             out.print()
-            _print_table(_outside_diff_table(comparison, outside), out)
+            print_table(_outside_diff_table(comparison, outside), out)
         lines: list[str | None] = [
             *say.scope_lines(comparison, table),
             *(say.fusion_line(comparison, table, f) for f in comparison.fusions),
@@ -82,7 +82,7 @@ def print_diff(comparison: Comparison, out: Console) -> None:
         out.print(Text(clean(f"[{reason.code}] {reason.message}")))
 
 
-def _print_table(table: Table, out: Console) -> None:
+def print_table(table: Table, out: Console) -> None:
     """Print `table` as wide as it is: a terminal may break its lines, but no number is ever cut."""
     wide = _Console(
         file=out.file,
@@ -182,15 +182,15 @@ def _print_run(entry: Mapping[str, Any], out: Console) -> None:
         out.print(Text(step))
     if entry["layers"]:
         out.print()
-        _print_table(_kernels_table(entry), out)
+        print_table(_kernels_table(entry), out)
         out.print()
-        _print_table(_layers_table(entry), out)
+        print_table(_layers_table(entry), out)
         if entry["outside"]:
             out.print()
-            _print_table(_outside_table("outside layers, per step", entry["outside"], timed=entry["timed"]), out)
+            print_table(_outside_table("outside layers, per step", entry["outside"], timed=entry["timed"]), out)
     if entry["beyond_steps"]:
         out.print()
-        _print_table(_outside_table("in no step, whole recording", entry["beyond_steps"], timed=entry["timed"]), out)
+        print_table(_outside_table("in no step, whole recording", entry["beyond_steps"], timed=entry["timed"]), out)
     for warning in entry["warnings"]:
         out.print(Text(clean(f"[{warning['code']}] {warning['message']}"), style="yellow"))
     out.print()

@@ -88,6 +88,13 @@ _FIELDS: Mapping[str, Field] = {
             "algorithm": matching("sha256"),
             "outputs": mapping(_SHA256),
             "notes": mapping(scalar),
+            "references": record(
+                {
+                    "rtol": number,
+                    "atol": number,
+                    "outputs": mapping(record({"within": flag, "deviation": number, "reference": _SHA256})),
+                }
+            ),
         }
     ),
     "untraced": _STEP_TIMES,

@@ -117,6 +117,7 @@ def test_a_glob_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
         pytest.param({"untraced": {"median": "fast"}}, id="a time is text"),
         pytest.param({"digests": {"outputs": ["x"]}}, id="outputs are a list"),
         pytest.param({"digests": {"outputs": {"a": "b"}, "notes": "n"}}, id="notes are text"),
+        pytest.param({"digests": {"references": {"rtol": 0.1, "atol": 0.1}}}, id="references of nothing"),
         pytest.param({"device": "H200"}, id="device is text"),
         pytest.param({"trace": 5}, id="trace is a number"),
         pytest.param({"trace": "../other"}, id="trace leaves the directory"),

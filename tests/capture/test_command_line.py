@@ -20,7 +20,7 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
 def test_help_lists_the_commands(tmp_path: Path) -> None:
     done = subprocess.run(command("--help"), cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0
-    assert {"capture", "diff", "doctor", "kernels", "layers", "scrub"} <= set(done.stdout.split())
+    assert {"capture", "diff", "doctor", "kernels", "layers", "scrub", "sweep"} <= set(done.stdout.split())
 
 
 def test_help_imports_none_of_the_heavy_modules(tmp_path: Path) -> None:

@@ -75,6 +75,26 @@ def test_the_shipped_workload_at_its_full_default_shapes(capture: Capture) -> No
     assert fused.total() == 24 * 4
 
 
+TINY_MLA_STEP = (
+    *("rows=4", "requests=3", "heads=4", "ranks=2", "layers=2", "hidden=64", "context=16", "dtype=fp16"),
+    *("q_lora=32", "kv_lora=16", "qk_nope=16", "qk_rope=16", "v_head=16"),
+)
+
+
+def test_a_whole_step_loses_eight_launches_a_layer_and_no_work_unless_the_mask_is_dropped(capture: Capture) -> None:
+    options = ("--run-bodies", *(word for shape in TINY_MLA_STEP for word in ("--shape", shape)))
+    eager, fused, dropped = (capture("mla-step", variant, *options) for variant in ("eager", "fused", "dropped"))
+    before, after = (per_scope(dispatch.read(run.trace_path)) for run in (eager, fused))
+    assert before - after == Counter({f"layers.{layer}.mla/combine/mask": 8 for layer in range(2)})
+    parts = {"qkv": 4, "absorb": 2, "gather": 1, "attention": 1, "v_up": 1, "o_proj": 1}
+    for layer in range(2):
+        assert {part: after[f"layers.{layer}.mla/{part}"] for part in parts} == parts
+    expected = eager.record["digests"]["outputs"]
+    assert sorted(expected) == ["layers.0.mla/combined", "layers.1.mla/combined", "layers.1.mla/hidden"]
+    assert fused.record["digests"]["outputs"] == expected
+    assert all(dropped.record["digests"]["outputs"][name] != digest for name, digest in expected.items())
+
+
 def test_the_record_says_that_nothing_was_timed_or_computed(capture: Capture) -> None:
     run = capture(TOY, "fused", "--seed", "5", "--shape", "layers=2")
     assert run.record["timed"] is False
@@ -132,3 +152,19 @@ def test_an_existing_directory_is_kept_without_force_and_replaced_with_it(tmp_pa
     assert replaced.returncode == 0, replaced.stderr
     assert run_dir.load(tmp_path / "run").record["workload"]["variant"] == "lossy"
     assert names(tmp_path) == ["run"]
+
+
+def test_variants_of_other_bits_are_judged_by_their_references(capture: Capture, tmp_path: Path) -> None:
+    sizes = {"rows": 4, "rows_per_request": 2, "q_heads": 3, "head_dim": 16, "width": 131, "page": 16, "context": 160}
+    shapes = [f"--shape={name}={value}" for name, value in {**sizes, "layers": 2, "dtype": "fp16"}.items()]
+    default, sm_90, dropped = (
+        capture("qsa-attention", variant, "--run-bodies", *shapes) for variant in ("default", "sm_90", "dropped")
+    )
+    assert default.record["digests"]["outputs"] != sm_90.record["digests"]["outputs"]
+    assert [w["code"] for w in dropped.record["warnings"]] == ["outputs-off-reference"]
+
+    kept = profkit("diff", default.path, sm_90.path, "--format", "json", cwd=tmp_path)
+    lost = profkit("diff", default.path, dropped.path, "--format", "json", cwd=tmp_path)
+
+    assert (kept.returncode, json.loads(kept.stdout)["work"]) == (0, "preserved")
+    assert (lost.returncode, json.loads(lost.stdout)["work"]) == (1, "lost")

@@ -53,8 +53,25 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().view(WIDTH_DTYPE[tensor.itemsize]).cpu()
 
 
+def planar_bits(interleaved: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """The bits of ``[N, R, h, D + P]`` in the planar order: chunk by chunk, all outputs and then all LSEs."""
+    chunks = []
+    for chunk in interleaved:
+        heads = [head for row in chunk for head in row]
+        chunks.append(torch.cat([head[:head_dim] for head in heads] + [head[head_dim:] for head in heads]))
+    return torch.stack(chunks).reshape(interleaved.shape)
+
+
+def padded_bits(interleaved: torch.Tensor, head_dim: int, filler: torch.Tensor) -> torch.Tensor:
+    """The bits of ``[N, R, h, D + P]`` in heads of D elements and 16 bytes, whose rest is the `filler`'s."""
+    width = head_dim + 16 // interleaved.itemsize
+    padded = filler.expand(*interleaved.shape[:3], width).clone()
+    padded[..., : interleaved.shape[3]] = interleaved
+    return padded
+
+
 def send_bits(out: torch.Tensor, lse: torch.Tensor, ranks: int, empty: list[bool]) -> torch.Tensor:
-    """The bits that the send buffer ``[N, R, h, D + P]`` must hold."""
+    """The bits that an interleaved send buffer ``[N, R, h, D + P]`` must hold."""
     rows, num_heads, head_dim = out.shape
     heads = num_heads // ranks
     payload = bits(out)

@@ -9,11 +9,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="the kernels need torch")
 pytest.importorskip("triton", reason="the kernels need triton")
 
-from dcp_oracle import Batch  # noqa: E402
+from dcp_simulation import HEAD_DIM, HEADS, PADDING, RANKS, ROWS, simulate  # noqa: E402
 
-from profkit.kernels.dcp.layout import buffer_shape, encode_lse  # noqa: E402
+from profkit.kernels.dcp.layout import Layout, buffer_shape, encode_lse  # noqa: E402
 from profkit.kernels.dcp.pack import pack  # noqa: E402
-from profkit.kernels.dcp.reference import attend, combine  # noqa: E402
+from profkit.kernels.dcp.reference import combine  # noqa: E402
 from profkit.kernels.dcp.sharding import local_length, owner  # noqa: E402
 from profkit.kernels.dcp.unpack import unpack_combine  # noqa: E402
 
@@ -83,8 +83,10 @@ def test_the_lse_output_is_optional_and_no_rows_launch_nothing(device: str) -> N
 
 def test_what_does_not_fit_is_refused() -> None:
     recv = torch.zeros(2, 3, 1, 17)
-    with pytest.raises(ValueError, match="result must be"):
+    with pytest.raises(ValueError, match="recv must be"):
         unpack_combine(recv, torch.zeros(3, 1, 8))
+    with pytest.raises(ValueError, match="result"):
+        unpack_combine(recv, torch.zeros(3, 1, 32)[..., ::2])
     with pytest.raises(ValueError, match="lse must be"):
         unpack_combine(recv, torch.zeros(3, 1, 16), torch.zeros(3, 2))
     with pytest.raises(ValueError, match="power of two"):
@@ -105,43 +107,24 @@ def test_local_lengths_count_the_tokens_that_each_rank_owns(ranks: int, interlea
         assert [local == 0 for local in lengths] == [length <= rank * interleave for rank in range(ranks)]
 
 
+@pytest.mark.parametrize("layout", [Layout.INTERLEAVED, Layout.PLANAR])
 @pytest.mark.parametrize("interleave", [1, 4])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_eight_ranks_together_compute_unsharded_attention(dtype: torch.dtype, interleave: int, device: str) -> None:
-    """Lengths 3 and 9 leave shards empty; their rows, and one padding row, carry NaN payload and a finite LSE."""
-    ranks, heads, head_dim, scale = 8, 1, 16, 0.25
-    lengths, batch_spans, padding = [40, 3, 9], [1, 2, 1], 1
-    generator = torch.Generator().manual_seed(3)
-    rows = sum(batch_spans) + padding
-    query = torch.randn(rows, ranks * heads, 24, generator=generator)
-    keys = [torch.randn(length, 24, generator=generator) for length in lengths]
-    starts = Batch(lengths, batch_spans, padding).starts
-
+def test_eight_ranks_together_compute_unsharded_attention(
+    dtype: torch.dtype, interleave: int, layout: Layout, device: str
+) -> None:
+    parts, whole = simulate(interleave)
     sends = []
-    for rank in range(ranks):
-        # What attention leaves where there was nothing to attend to.
-        out = torch.full((rows, ranks * heads, head_dim), NAN)
-        lse = torch.full((rows, ranks * heads), 5.0)
-        for request, tokens in enumerate(keys):
-            local = tokens[[owner(p, ranks, interleave) == rank for p in range(len(tokens))]]
-            if len(local):
-                span = slice(starts[request], starts[request + 1])
-                part, part_lse = attend(query[span], local, local[:, :head_dim], scale)
-                out[span], lse[span] = part.float(), part_lse.float()
-        local_lengths = [local_length(length, rank, ranks, interleave) for length in lengths]
-        send = torch.zeros(buffer_shape(ranks, rows, ranks * heads, head_dim, dtype), dtype=dtype, device=device)
-        batch = Batch(local_lengths, batch_spans, padding)
-        pack(out.to(dtype).to(device), lse.to(device), send, *batch.tensors(device))
+    for part in parts:
+        shape = buffer_shape(RANKS, *part.out.shape, dtype, layout)
+        send = torch.zeros(shape, dtype=dtype, device=device)
+        pack(part.out.to(dtype).to(device), part.lse.to(device), send, *part.batch.tensors(device), layout=layout)
         sends.append(send)
     exchanged = torch.stack(sends).transpose(0, 1).contiguous()
 
-    for rank in range(ranks):
-        result = torch.full((rows, heads, head_dim), 7.0, dtype=dtype, device=device)
-        unpack_combine(exchanged[rank], result)
-        own_heads = slice(rank * heads, (rank + 1) * heads)
-        for request, tokens in enumerate(keys):
-            span = slice(starts[request], starts[request + 1])
-            expected, _ = attend(query[span, own_heads], tokens, tokens[:, :head_dim], scale)
-            tolerance = TOLERANCE[dtype]
-            torch.testing.assert_close(result[span].cpu().double(), expected, rtol=tolerance, atol=tolerance)
-        assert (result[starts[-1] :] == 0).all()
+    for rank in range(RANKS):
+        result = torch.full((ROWS, HEADS, HEAD_DIM), 7.0, dtype=dtype, device=device)
+        unpack_combine(exchanged[rank], result, layout=layout)
+        expected = whole[:, rank * HEADS : (rank + 1) * HEADS]
+        torch.testing.assert_close(result.cpu().double(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        assert (result[ROWS - PADDING :] == 0).all()

@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the kernels need torch")
 pytest.importorskip("triton", reason="the kernels need triton")
 
-from dcp_oracle import bits  # noqa: E402
+from step_runs import (  # noqa: E402
+    captured_graph_follows_refreshed_inputs,
+    launches,
+    opened_ranges,
+    run,
+    same,
+    small_context,
+)
 
 from profkit import kernels  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.kernels.dcp.step import build_step  # noqa: E402
-from profkit.workload import BuildContext, ShapeValue, Step  # noqa: E402
+from profkit.workload import ShapeValue  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
 
 WORKLOAD = kernels.get("dcp-combine")
-SMALL: dict[str, ShapeValue] = {
-    **{"rows": 8, "requests": 6, "heads": 4, "ranks": 4, "head_dim": 16},
-    **{"layers": 2, "gemm_in": 16, "gemm_out": 8},
-}
-
-
-def context(variant: str, device: str = "cpu", seed: int = 0, **shapes: ShapeValue) -> BuildContext:
-    defaults = {name: shape.default for name, shape in WORKLOAD.shapes.items()}
-    return BuildContext(variant, {**defaults, **SMALL, **shapes}, device, seed)
-
-
-def run(step: Step, inputs: str = "digest") -> dict[str, torch.Tensor]:
-    step.refresh("digest" if inputs == "digest" else "timing")
-    step.run(lambda name: nullcontext())
-    return {name: bits(tensor).clone() for name, tensor in step.outputs().items()}
-
-
-def same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+context = partial(small_context, WORKLOAD)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
 def test_all_variants_agree_except_the_one_without_a_mask(dtype: str, device: str) -> None:
     results = {v: run(WORKLOAD.build(context(v, device, dtype=dtype))) for v in WORKLOAD.variants}
-    for variant in ("fused", "hoisted", "hoisted-pack"):
+    for variant in set(WORKLOAD.variants) - {"dropped"}:
         assert same(results["eager"], results[variant])
     for layer in range(2):
         name = f"layers.{layer}.mla/out"
@@ -107,26 +95,27 @@ def test_the_default_batch_has_52_real_and_4_padding_rows() -> None:
     [
         ("eager", ["mask", "pack", "exchange", "unpack"], []),
         ("fused", ["pack", "exchange", "unpack"], []),
+        ("fused-planar", ["pack", "exchange", "unpack"], []),
         ("hoisted", ["mask", "pack", "exchange", "unpack"], ["row_mask"]),
         ("hoisted-pack", ["pack", "exchange", "unpack"], ["row_mask"]),
         ("dropped", ["pack", "exchange", "unpack"], []),
     ],
 )
 def test_ranges_of_a_layer(variant: str, in_combine: list[str], once: list[str], device: str) -> None:
-    opened: list[str] = []
-    path: list[str] = []
-
-    @contextmanager
-    def scope(name: str) -> Iterator[None]:
-        path.append(name)
-        opened.append("/".join(path))
-        yield
-        path.pop()
-
-    WORKLOAD.build(context(variant, device, layers=1)).run(scope)
-
+    opened = opened_ranges(WORKLOAD.build(context(variant, device, layers=1)))
     layer = ["layers.0.mla", "layers.0.mla/gemm", "layers.0.mla/combine"]
     assert opened == [*once, *layer, *(f"layers.0.mla/combine/{name}" for name in in_combine)]
+
+
+@pytest.mark.parametrize(
+    ("variant", "mask", "once"),
+    [("eager", 8, 0), ("fused", 0, 0), ("fused-planar", 0, 0), ("hoisted", 1, 7), ("hoisted-pack", 0, 7)],
+)
+def test_launches_of_a_layer(variant: str, mask: int, once: int) -> None:
+    counted = launches(WORKLOAD.build(context(variant)))
+    one = {"gemm": 1, "combine/mask": mask, "combine/pack": 1, "combine/exchange": 1, "combine/unpack": 1}
+    expected = {f"layers.{n}.mla/{part}": count for n in range(2) for part, count in one.items() if count}
+    assert counted == {**expected, **({"row_mask": once} if once else {})}
 
 
 def test_the_exchange_is_what_it_is_given(device: str) -> None:
@@ -167,15 +156,4 @@ def test_an_unknown_variant_is_refused() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("variant", WORKLOAD.variants)
 def test_a_captured_graph_follows_refreshed_inputs(variant: str) -> None:
-    step = WORKLOAD.build(context(variant, "cuda"))
-    expected = {inputs: run(step, inputs) for inputs in ("timing", "digest")}
-    graph = torch.cuda.CUDAGraph()
-    step.refresh("timing")
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        step.run(lambda name: nullcontext())
-    for inputs in ("digest", "timing", "digest"):
-        step.refresh("digest" if inputs == "digest" else "timing")
-        graph.replay()
-        torch.cuda.synchronize()
-        assert same({name: bits(tensor) for name, tensor in step.outputs().items()}, expected[inputs])
+    assert captured_graph_follows_refreshed_inputs(WORKLOAD.build(context(variant, "cuda")))

@@ -50,8 +50,12 @@ def test_listing_needs_neither_torch_nor_triton_and_building_says_what_to_instal
         [sys.executable, "-c", LIST_WITHOUT_TORCH], env=environment, capture_output=True, text=True, check=False
     )
     assert child.returncode == 0, child.stderr
-    listed, error = child.stdout.splitlines()
-    assert listed == "dcp-combine eager fused hoisted hoisted-pack dropped"
+    *listed, error = child.stdout.splitlines()
+    assert "dcp-combine eager fused fused-planar hoisted hoisted-pack dropped" in listed
+    assert "dcp-ag-rs eager fused dropped" in listed
+    assert "dsa-candidates old new bounded one-kernel hoisted" in listed
+    assert "mla-step eager fused fused-planar hoisted hoisted-pack dropped" in listed
+    assert [line.split()[0] for line in listed] == list(kernels.WORKLOADS)
     assert "needs torch" in error
     assert "profkit[gpu]" in error
 

@@ -1,0 +1,66 @@
+"""Masking the logits outside the candidate blocks, in four forms that differ in what they write and launch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from profkit.kernels.dsa.bounds import check_rows
+from profkit.kernels.dsa.flags import TUNED_FLAGS, FlagLaunch, empty_flags, flag_candidates
+from profkit.kernels.dsa.fused import TUNED_FUSED, FusedLaunch, flag_and_mask
+from profkit.kernels.dsa.mask import PR_MASK, TUNED_MASK, MaskLaunch, mask_columns
+
+#: ``"full-width"`` clears all flags and writes every column; ``"live"`` clears all flags and writes live columns, as
+#: vLLM #57459 does; ``"bounded"`` clears the flags of live blocks only; ``"one-kernel"`` does that and the mask at
+#: once.
+MaskForm = Literal["full-width", "live", "bounded", "one-kernel"]
+
+
+def apply_candidate_mask(
+    logits: torch.Tensor,
+    starts: torch.Tensor | None,
+    ends: torch.Tensor,
+    candidates: torch.Tensor,
+    block_size: int,
+    row_repeat: int = 1,
+    form: MaskForm = "bounded",
+    flag_launch: FlagLaunch = TUNED_FLAGS,
+    mask_launch: MaskLaunch = TUNED_MASK,
+    fused_launch: FusedLaunch = TUNED_FUSED,
+) -> None:
+    """Set every column of a row that lies in none of its candidate blocks to -inf, in place.
+
+    Column c is kept where ``start <= c < min(end, W)`` and its block is a candidate; the last column is also kept
+    where a candidate begins at or past the width. All forms agree on columns before ``min(end, W)``, of which those
+    before the start become -inf. Behind it the full-width form writes -inf and the others write nothing: whoever reads
+    the logits must stop at the same ends.
+
+    Args:
+        logits: ``[R, W]`` fp32, any strides.
+        starts, ends, candidates, block_size, row_repeat: as `select.select_candidate_blocks` has them; candidates may
+            be in any order, repeated, and past the width.
+        form: what is launched.
+        flag_launch, mask_launch: of the bounded form.
+        fused_launch: of the one kernel.
+
+    Raises:
+        ValueError: shapes or dtypes that do not fit, or an unknown form.
+    """
+    check_rows(logits, starts, ends, candidates, block_size, row_repeat)
+    rows, width = logits.shape
+    if rows == 0 or width == 0:
+        return
+    if form == "one-kernel":
+        flag_and_mask(logits, candidates, starts, ends, block_size, row_repeat, fused_launch)
+        return
+    flags = empty_flags(rows, width, block_size, logits.device)
+    if form == "bounded":
+        flag_candidates(flags, candidates, starts, ends, width, block_size, row_repeat, flag_launch)
+        mask_columns(logits, flags, starts, ends, block_size, row_repeat, mask_launch)
+    elif form in ("live", "full-width"):
+        flag_candidates(flags, candidates, starts, ends, width, block_size, row_repeat, None)
+        full_width = form == "full-width"
+        mask_columns(logits, flags, starts, ends, block_size, row_repeat, PR_MASK, full_width=full_width)
+    else:
+        raise ValueError(f"apply_candidate_mask has no form {form!r}")

@@ -1,0 +1,213 @@
+"""The mask kernels: -inf in every column outside the candidate blocks, over the full width or the live range.
+
+Neither reads the logits: a mask reads one flag a block and writes -inf. A block of eight fp32 columns is one 32-byte
+sector, so what is written are whole sectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from profkit.kernels.dsa.bounds import live_range, num_blocks
+from profkit.kernels.dsa.flags import edge_slot
+from profkit.kernels.dsa.programs import PR_POLICY, ProgramPolicy
+
+
+@dataclass(frozen=True)
+class MaskLaunch:
+    """How the live-range mask is launched.
+
+    Args:
+        programs: programs a row.
+        tile: columns that a program masks at once, a power of two.
+        warps: warps a program.
+        vector: adjacent columns that share one flag load and one store, 1 or 4. 4 is used only where `can_vectorise`.
+    """
+
+    programs: ProgramPolicy
+    tile: int
+    warps: int
+    vector: int
+
+
+PR_MASK = MaskLaunch(PR_POLICY, tile=1024, warps=4, vector=1)
+TUNED_MASK = MaskLaunch(ProgramPolicy(floor=1, total=1024), tile=2048, warps=4, vector=4)
+
+
+def can_vectorise(logits: torch.Tensor, starts: torch.Tensor | None, block_size: int) -> bool:
+    """Whether four adjacent columns always lie in one block and, where rows are aligned, in one 16-byte store."""
+    return starts is None and block_size % 4 == 0 and logits.stride(1) == 1 and logits.shape[1] % 4 == 0
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def mask_vector(
+    row_ptr: tl.tensor,
+    stride_col: tl.tensor,
+    flags_ptr: tl.tensor,
+    edge: tl.tensor,
+    first_column: tl.tensor,
+    start: tl.tensor,
+    limit: tl.tensor,
+    last_column: tl.tensor,
+    write_limit: tl.tensor,
+    BS: tl.constexpr,
+    VECTOR: tl.constexpr,
+) -> None:
+    """Mask VECTOR columns from `first_column`, asking each whether it is live and whether it is the last of the row."""
+    column = first_column + tl.arange(0, VECTOR)
+    inside = (column >= start) & (column < limit)
+    flag = tl.load(flags_ptr + (column - start) // BS, mask=inside, other=0)
+    edge_flag = tl.load(flags_ptr + edge + column * 0, mask=inside & (column == last_column), other=0)
+    drop = (flag == 0) & (edge_flag == 0) & (column < write_limit)
+    tl.store(row_ptr + column * stride_col, float("-inf"), mask=drop)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def mask_tile(
+    row_ptr: tl.tensor,
+    stride_col: tl.tensor,
+    flags_ptr: tl.tensor,
+    edge: tl.tensor,
+    first: tl.tensor,
+    stop: tl.tensor,
+    start: tl.tensor,
+    limit: tl.tensor,
+    last_column: tl.tensor,
+    write_limit: tl.tensor,
+    BS: tl.constexpr,
+    TILE: tl.constexpr,
+    VECTOR: tl.constexpr,
+) -> None:
+    """Mask vectors ``[first, first + TILE / VECTOR)`` below `stop`, each VECTOR adjacent columns of one block.
+
+    The vector that is partly live, or holds the last column, is `bulk`; its columns are asked one by one. Those before
+    it are live, and those behind it (which only the full width has) are not.
+    """
+    bulk = tl.minimum(limit, last_column) // VECTOR
+    vector = first + tl.arange(0, TILE // VECTOR)
+    column = vector * VECTOR
+    inside = (vector < bulk) & (vector < stop) & (column >= start)
+    flag = tl.load(flags_ptr + (column - start) // BS, mask=inside, other=0)
+    target = row_ptr + column[:, None] * stride_col + tl.arange(0, VECTOR)[None, :] * stride_col
+    drop = (flag == 0) & (vector < stop) & (vector != bulk)
+    tl.store(target, float("-inf"), mask=drop[:, None])
+    if (bulk >= first) & (bulk < tl.minimum(first + TILE // VECTOR, stop)):
+        mask_vector(
+            *(row_ptr, stride_col, flags_ptr, edge),
+            *(bulk * VECTOR, start, limit, last_column, write_limit),
+            BS,
+            VECTOR,
+        )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def mask_full_width_kernel(
+    logits_ptr: tl.tensor,
+    flags_ptr: tl.tensor,
+    starts_ptr: tl.tensor,
+    ends_ptr: tl.tensor,
+    stride_row: tl.tensor,
+    stride_col: tl.tensor,
+    flags_stride_row: tl.tensor,
+    width: tl.tensor,
+    edge: tl.tensor,
+    row_repeat: tl.tensor,
+    HAS_STARTS: tl.constexpr,
+    BS: tl.constexpr,
+    TILE: tl.constexpr,
+    VECTOR: tl.constexpr,
+) -> None:
+    """One (row, tile) of the whole width."""
+    row = tl.program_id(0).to(tl.int64)
+    start, limit = live_range(starts_ptr, ends_ptr, row_repeat, width, HAS_STARTS)
+    mask_tile(
+        logits_ptr + row * stride_row,
+        stride_col,
+        flags_ptr + row * flags_stride_row,
+        edge,
+        tl.program_id(1) * (TILE // VECTOR),
+        width // VECTOR,
+        start,
+        limit,
+        width - 1,
+        width,
+        BS,
+        TILE,
+        VECTOR,
+    )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def mask_live_kernel(
+    logits_ptr: tl.tensor,
+    flags_ptr: tl.tensor,
+    starts_ptr: tl.tensor,
+    ends_ptr: tl.tensor,
+    stride_row: tl.tensor,
+    stride_col: tl.tensor,
+    flags_stride_row: tl.tensor,
+    width: tl.tensor,
+    edge: tl.tensor,
+    row_repeat: tl.tensor,
+    HAS_STARTS: tl.constexpr,
+    BS: tl.constexpr,
+    TILE: tl.constexpr,
+    VECTOR: tl.constexpr,
+) -> None:
+    """Every num_programs(1)-th tile of one row, up to the last live column; columns behind it are left alone."""
+    row = tl.program_id(0).to(tl.int64)
+    start, limit = live_range(starts_ptr, ends_ptr, row_repeat, width, HAS_STARTS)
+    row_ptr = logits_ptr + row * stride_row
+    row_flags_ptr = flags_ptr + row * flags_stride_row
+    stop = tl.cdiv(limit, VECTOR)
+    for tile in range(tl.program_id(1), tl.cdiv(limit, TILE), tl.num_programs(1)):
+        mask_tile(
+            row_ptr,
+            stride_col,
+            row_flags_ptr,
+            edge,
+            tile * (TILE // VECTOR),
+            stop,
+            start,
+            limit,
+            width - 1,
+            limit,
+            BS,
+            TILE,
+            VECTOR,
+        )
+
+
+def mask_columns(
+    logits: torch.Tensor,
+    flags: torch.Tensor,
+    starts: torch.Tensor | None,
+    ends: torch.Tensor,
+    block_size: int,
+    row_repeat: int = 1,
+    launch: MaskLaunch = TUNED_MASK,
+    full_width: bool = False,
+) -> None:
+    """Set the columns that are in no flagged block to -inf: one kernel.
+
+    Args:
+        logits, starts, ends, block_size, row_repeat: see `bounds.check_rows`.
+        flags: as `flags.flag_candidates` leaves them.
+        launch: its programs are not used with `full_width`.
+        full_width: write to every column that is not kept, not only to those before the last live one.
+    """
+    rows, width = logits.shape
+    vector = launch.vector if can_vectorise(logits, starts, block_size) else 1
+    tiles = -(-width // launch.tile)
+    edge = edge_slot(num_blocks(width, block_size))
+    arguments = (logits, flags, starts, ends, *logits.stride(), flags.stride(0), width, edge, row_repeat)
+    constants = {"HAS_STARTS": starts is not None, "BS": block_size, "TILE": launch.tile, "VECTOR": vector}
+    if full_width:
+        mask_full_width_kernel[(rows, tiles, 1)](*arguments, **constants, num_warps=launch.warps)
+        return
+    grid = (rows, launch.programs.row_programs(rows, tiles), 1)
+    mask_live_kernel[grid](*arguments, **constants, num_warps=launch.warps)

@@ -1,0 +1,165 @@
+"""The score kernels: the highest logit of every block of a row, with the newest token's block pinned at +inf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from profkit.kernels.dsa.bounds import num_blocks, scored_blocks
+from profkit.kernels.dsa.programs import PR_POLICY, ProgramPolicy
+
+
+@dataclass(frozen=True)
+class ScoreLaunch:
+    """How the live-range score kernel is launched.
+
+    Args:
+        programs: programs a row.
+        tile: blocks that a program scores at once, a power of two.
+        warps: warps a program.
+        wide: load tiles that are wholly live without asking each column, so that loads can be 16 bytes wide.
+    """
+
+    programs: ProgramPolicy
+    tile: int
+    warps: int
+    wide: bool
+
+
+PR_SCORES = ScoreLaunch(PR_POLICY, tile=128, warps=4, wide=False)
+TUNED_SCORES = ScoreLaunch(ProgramPolicy(floor=1, total=1024), tile=512, warps=4, wide=True)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def score_tile(
+    row_ptr: tl.tensor,
+    stride_col: tl.tensor,
+    scores_ptr: tl.tensor,
+    first: tl.tensor,
+    blocks: tl.tensor,
+    pinned: tl.tensor,
+    start: tl.tensor,
+    limit: tl.tensor,
+    BS: tl.constexpr,
+    BS_POW2: tl.constexpr,
+    TILE: tl.constexpr,
+    WHOLE: tl.constexpr,
+) -> None:
+    """Store the scores of blocks ``[first, first + TILE)`` below `blocks`: -inf without a live column, NaN with a NaN.
+
+    WHOLE promises that every column of the tile is live.
+    """
+    block = first + tl.arange(0, TILE)
+    offset = tl.arange(0, BS_POW2)
+    column = start + block[:, None] * BS + offset[None, :]
+    source = row_ptr + column * stride_col
+    if WHOLE and BS_POW2 == BS:
+        value = tl.load(source)
+    elif WHOLE:
+        value = tl.load(source, mask=(offset < BS)[None, :], other=float("-inf"))
+    else:
+        value = tl.load(source, mask=(column < limit) & (offset < BS)[None, :], other=float("-inf"))
+    nan = tl.max((value != value).to(tl.int32), axis=1)
+    score = tl.where(nan > 0, float("nan"), tl.max(value, axis=1))
+    score = tl.where(block == pinned, float("inf"), score)
+    tl.store(scores_ptr + block, score, mask=block < blocks)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def scores_full_width_kernel(
+    logits_ptr: tl.tensor,
+    starts_ptr: tl.tensor,
+    ends_ptr: tl.tensor,
+    scores_ptr: tl.tensor,
+    stride_row: tl.tensor,
+    stride_col: tl.tensor,
+    width: tl.tensor,
+    num_blocks: tl.tensor,
+    row_repeat: tl.tensor,
+    HAS_STARTS: tl.constexpr,
+    BS: tl.constexpr,
+    BS_POW2: tl.constexpr,
+    TILE: tl.constexpr,
+) -> None:
+    """One (row, tile) of the whole width."""
+    row = tl.program_id(0).to(tl.int64)
+    start, limit, _, pinned = scored_blocks(starts_ptr, ends_ptr, row_repeat, width, num_blocks, HAS_STARTS, BS)
+    row_ptr = logits_ptr + row * stride_row
+    row_scores_ptr = scores_ptr + row * num_blocks
+    first = tl.program_id(1) * TILE
+    score_tile(row_ptr, stride_col, row_scores_ptr, first, num_blocks, pinned, start, limit, BS, BS_POW2, TILE, False)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def scores_live_kernel(
+    logits_ptr: tl.tensor,
+    starts_ptr: tl.tensor,
+    ends_ptr: tl.tensor,
+    scores_ptr: tl.tensor,
+    stride_row: tl.tensor,
+    stride_col: tl.tensor,
+    width: tl.tensor,
+    num_blocks: tl.tensor,
+    row_repeat: tl.tensor,
+    HAS_STARTS: tl.constexpr,
+    BS: tl.constexpr,
+    BS_POW2: tl.constexpr,
+    TILE: tl.constexpr,
+    WIDE: tl.constexpr,
+) -> None:
+    """Every num_programs(1)-th tile of the blocks of one row that can be chosen; scores behind them are left alone."""
+    row = tl.program_id(0).to(tl.int64)
+    start, limit, blocks, pinned = scored_blocks(starts_ptr, ends_ptr, row_repeat, width, num_blocks, HAS_STARTS, BS)
+    row_ptr = logits_ptr + row * stride_row
+    row_scores_ptr = scores_ptr + row * num_blocks
+    for tile in range(tl.program_id(1), tl.cdiv(blocks, TILE), tl.num_programs(1)):
+        first = tile * TILE
+        if WIDE:
+            if start + (first + TILE) * BS <= limit:
+                score_tile(
+                    row_ptr, stride_col, row_scores_ptr, first, blocks, pinned, start, limit, BS, BS_POW2, TILE, True
+                )
+            else:
+                score_tile(
+                    row_ptr, stride_col, row_scores_ptr, first, blocks, pinned, start, limit, BS, BS_POW2, TILE, False
+                )
+        else:
+            score_tile(
+                row_ptr, stride_col, row_scores_ptr, first, blocks, pinned, start, limit, BS, BS_POW2, TILE, False
+            )
+
+
+def block_scores(
+    logits: torch.Tensor,
+    starts: torch.Tensor | None,
+    ends: torch.Tensor,
+    scores: torch.Tensor,
+    block_size: int,
+    row_repeat: int = 1,
+    launch: ScoreLaunch | None = TUNED_SCORES,
+) -> None:
+    """Score the blocks of every row: one kernel.
+
+    Args:
+        logits, starts, ends, block_size, row_repeat: see `bounds.check_rows`.
+        scores: ``[R, ceil(W / BS)]`` fp32, contiguous. With a `launch`, only blocks that can be chosen are written:
+            those up to the last live column and up to the pinned one.
+        launch: of the live-range kernel; None scores the full width.
+    """
+    rows, width = logits.shape
+    blocks = num_blocks(width, block_size)
+    arguments = (logits, starts, ends, scores, *logits.stride(), width, blocks, row_repeat)
+    constants = {
+        "HAS_STARTS": starts is not None,
+        "BS": block_size,
+        "BS_POW2": triton.next_power_of_2(block_size),
+    }
+    if launch is None:
+        grid = (rows, -(-blocks // PR_SCORES.tile), 1)
+        scores_full_width_kernel[grid](*arguments, **constants, TILE=PR_SCORES.tile, num_warps=PR_SCORES.warps)
+        return
+    grid = (rows, launch.programs.row_programs(rows, -(-blocks // launch.tile)), 1)
+    scores_live_kernel[grid](*arguments, **constants, TILE=launch.tile, WIDE=launch.wide, num_warps=launch.warps)

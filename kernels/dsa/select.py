@@ -1,0 +1,73 @@
+"""Choosing the candidate blocks of every row, in three forms that differ in what they read and launch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from profkit.kernels.dsa.bounds import check_rows, num_blocks
+from profkit.kernels.dsa.scores import PR_SCORES, TUNED_SCORES, ScoreLaunch, block_scores
+from profkit.kernels.dsa.store import store_candidates
+from profkit.kernels.dsa.topk import TUNED_TOPK, TopkLaunch, topk_live
+
+#: ``"full-width"`` scores every block; ``"live"`` fills the scores with -inf and scores the live blocks, as vLLM #57459
+#: does; ``"bounded"`` scores the live blocks and looks at no others. The first two use torch.topk.
+SelectForm = Literal["full-width", "live", "bounded"]
+
+
+def select_candidate_blocks(
+    logits: torch.Tensor,
+    starts: torch.Tensor | None,
+    ends: torch.Tensor,
+    candidates: torch.Tensor,
+    block_size: int,
+    row_repeat: int = 1,
+    form: SelectForm = "bounded",
+    scores_launch: ScoreLaunch = TUNED_SCORES,
+    topk_launch: TopkLaunch = TUNED_TOPK,
+) -> None:
+    """Write each row's candidates: the K blocks whose highest logit is highest, always with the newest token's block.
+
+    A block that holds a NaN ranks above all others. Blocks without a live column, or with nothing but -inf in their
+    live columns, are never chosen. The set is the same in every form but for blocks that tie for the last slots; the
+    order of the list is not: torch.topk's is by score, the bounded form's is by block.
+
+    Args:
+        logits: ``[R, W]`` fp32, any strides. Columns outside ``[start, min(end, W))`` are not read.
+        starts: ``[R / row_repeat]`` int32 or int64, the first column of a row, or None for 0.
+        ends: ``[R / row_repeat]`` int32 or int64, the column behind the last token; may lie past W, or before start.
+        candidates: ``[R, K]`` int32, any strides: block numbers counted from the row's start; -1 where there are fewer.
+        block_size: BS, columns a block.
+        row_repeat: rows that share one start and end.
+        form: what is launched.
+        scores_launch, topk_launch: of the bounded form.
+
+    Raises:
+        ValueError: shapes or dtypes that do not fit, or an unknown form.
+    """
+    check_rows(logits, starts, ends, candidates, block_size, row_repeat)
+    rows, width = logits.shape
+    slots = candidates.shape[1]
+    if rows == 0 or slots == 0:
+        return
+    if width == 0:
+        candidates.fill_(-1)
+        return
+    blocks = num_blocks(width, block_size)
+    shape = (rows, blocks)
+    if form == "bounded":
+        scores = torch.empty(shape, dtype=torch.float32, device=logits.device)
+        block_scores(logits, starts, ends, scores, block_size, row_repeat, scores_launch)
+        topk_live(scores, starts, ends, candidates, width, block_size, row_repeat, topk_launch)
+        return
+    if form == "live":
+        scores = torch.full(shape, float("-inf"), dtype=torch.float32, device=logits.device)
+        block_scores(logits, starts, ends, scores, block_size, row_repeat, PR_SCORES)
+    elif form == "full-width":
+        scores = torch.empty(shape, dtype=torch.float32, device=logits.device)
+        block_scores(logits, starts, ends, scores, block_size, row_repeat, None)
+    else:
+        raise ValueError(f"select_candidate_blocks has no form {form!r}")
+    values, indices = torch.topk(scores, min(slots, blocks), dim=1)
+    store_candidates(values, indices, candidates)

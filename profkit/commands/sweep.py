@@ -1,0 +1,129 @@
+"""`profkit sweep`: times the launch configurations of a workload, and reports a sweep that is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from profkit.commands.output import json_text, require_format, write
+from profkit.errors import Exit, ProfkitError
+
+if TYPE_CHECKING:
+    from profkit.sweep.plan import Options
+
+FORMATS = ("text", "csv", "json")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where a sweep's results go.
+
+    Args:
+        output_format: of standard output, one of `FORMATS`.
+        html: takes the heat maps; None writes none.
+    """
+
+    output_format: str
+    html: Path | None
+
+    def check(self, *, force: bool) -> None:
+        """Refuse before any work what could not be written after it.
+
+        Raises:
+            ProfkitError: an unknown format, an HTML file that exists, or no plotly.
+        """
+        require_format(self.output_format, FORMATS)
+        if self.html is None:
+            return
+        if self.html.exists() and not force:
+            raise ProfkitError(
+                f"{self.html} exists and will not be overwritten. Choose another --html, or add --force."
+            )
+        if find_spec("plotly") is None:
+            raise ProfkitError("--html needs plotly, which is not installed. Install it: pip install 'profkit[html]'")
+
+
+def sweep(
+    options: Options,
+    output: Path | None,
+    report: Report,
+    *,
+    force: bool,
+    stop_after_s: float | None,
+) -> Exit:
+    """Sweep `options.workload`, or report the sweep in a directory of that name.
+
+    Args:
+        output: see `profkit.sweep.run.sweep`, as for `force` and `stop_after_s`.
+
+    Returns:
+        INCONCLUSIVE where some region has nothing that could be timed.
+
+    Raises:
+        ProfkitError: see `profkit.sweep.run.sweep`; or the report cannot be written.
+    """
+    from profkit.sweep import store
+
+    report.check(force=force)
+    directory = Path(options.workload)
+    if store.is_sweep(directory):
+        return _report_directory(directory, output, report)
+    from profkit.sweep import run
+
+    finished = run.sweep(options, output, force=force, stop_after_s=stop_after_s)
+    notes = list(finished.lost)
+    if finished.not_taken:
+        notes.append(f"One region of {finished.not_taken + 1} was swept; --region all takes every one.")
+    return _write(finished.data, notes, output, report)
+
+
+def _report_directory(directory: Path, output: Path | None, report: Report) -> Exit:
+    """Report what is in a sweep's directory, without measuring."""
+    from profkit.sweep import results
+
+    if output is not None:
+        raise ProfkitError(f"{directory} is a sweep that is there already, and is only reported. Leave -o out.")
+    return _write(results.from_directory(directory), [], directory, report)
+
+
+def _write(data: dict[str, Any], notes: list[str], directory: Path | None, report: Report) -> Exit:
+    missing = data["regions_planned"] - len(data["regions"])
+    if missing:
+        then = f"; the same command with -o {directory} measures the rest" if directory is not None else ""
+        notes.append(f"{len(data['regions'])} of {data['regions_planned']} regions are finished{then}.")
+    if report.html is not None:
+        from profkit.reporters.sweep_html import page
+
+        _replace(report.html, page(data))
+    if report.output_format == "json":
+        write(json_text(data))
+    elif report.output_format == "csv":
+        from profkit.reporters import csv_text
+
+        write(csv_text.sweep(data))
+    else:
+        from profkit.reporters import sweep_table, terminal
+
+        sweep_table.print_sweep(data, notes, terminal.console())
+    if report.output_format != "text":
+        from profkit.capture.progress import say
+
+        for note in notes:
+            say(note)
+    return Exit.OK if all(region["counts"]["timed"] for region in data["regions"]) else Exit.INCONCLUSIVE
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write `file` whole or not at all.
+
+    Raises:
+        ProfkitError: it cannot be written.
+    """
+    partial = file.with_name(f".{file.name}.part")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(file)
+    except OSError as error:
+        raise ProfkitError(f"Cannot write {file}: {error.strerror}.") from None

@@ -1,0 +1,122 @@
+"""Running one configuration: which of its failures belong to the configuration, and which end the sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
+
+from profkit.capture.process import without_directories
+from profkit.errors import ProfkitError
+from profkit.sweep.check import difference
+from profkit.sweep.clock import Clock, Run
+from profkit.tunable import Configuration, Problem
+
+if TYPE_CHECKING:
+    import torch
+
+
+@cache
+def configuration_errors() -> tuple[type[Exception], ...]:
+    """What a configuration that cannot run raises: Triton's compiler and driver, torch, a launcher's own checks."""
+    errors: tuple[type[Exception], ...] = (RuntimeError, ValueError, AssertionError)
+    if find_spec("triton") is None:
+        return errors
+    from triton.errors import TritonError
+
+    return (*errors, TritonError)
+
+
+def reason_of(error: BaseException) -> str:
+    """The kind of `error` and the first line of what it says, without this machine's directories.
+
+    Triton's compiler begins with a place in the source and ends with what is wrong there.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    said = f"{lines[0]} {lines[-1]}" if len(lines) > 1 and lines[0].startswith("at ") else lines[0]
+    return without_directories(f"{type(error).__name__}: {said}")
+
+
+@contextmanager
+def workload_errors(what: str) -> Iterator[None]:
+    """Around code of the workload: whatever it raises ends in one error.
+
+    Args:
+        what: the workload was doing, e.g. ``building region r4``.
+    """
+    try:
+        yield
+    except ProfkitError:
+        raise
+    except Exception as error:
+        raise ProfkitError(f"The workload failed {what}: {reason_of(error)}. Mend it, or leave that out.") from error
+
+
+def shown(configuration: Configuration) -> str:
+    """A configuration as users write it: ``warps=4 tile=64``."""
+    return " ".join(f"{name}={value}" for name, value in configuration.items())
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """Tries configurations of one problem.
+
+    Args:
+        reference: what `Problem.reference` gave.
+        region: its name, for messages.
+    """
+
+    problem: Problem
+    reference: Mapping[str, torch.Tensor]
+    clock: Clock
+    region: str
+
+    def failure(self, configuration: Configuration, action: Run) -> str | None:
+        """Why `action`, which runs `configuration`, fails; None where it does not.
+
+        Raises:
+            ProfkitError: it took the device with it, or raised what is no matter of a configuration.
+        """
+        with workload_errors(f"in configuration {shown(configuration)} of region {self.region}"):
+            try:
+                action()
+                self.clock.synchronize()
+            except configuration_errors() as error:
+                reason = reason_of(error)
+            else:
+                return None
+            self._require_device(configuration, reason)
+            return reason
+
+    def _require_device(self, configuration: Configuration, reason: str) -> None:
+        """An error on the device (an illegal address) stays: nothing can be run after it in this process."""
+        try:
+            self.clock.synchronize()
+        except RuntimeError:
+            raise ProfkitError(
+                f"Configuration {shown(configuration)} of region {self.region} broke the device's context ({reason}); "
+                "nothing more can be timed in this process. Let the workload reject it, or leave it out with --set."
+            ) from None
+
+    def trouble(self, configuration: Configuration, run: Run) -> tuple[Literal["failed", "wrong"], str] | None:
+        """Poison the outputs, `run` the configuration, compare; what is amiss and why, None where it is right.
+
+        Raises:
+            ProfkitError: see `failure`.
+        """
+
+        def poisoned() -> None:
+            self.problem.poison()
+            run()
+
+        reason = self.failure(configuration, poisoned)
+        if reason is not None:
+            return "failed", reason
+        with workload_errors(f"comparing the outputs of region {self.region}"):
+            told = difference(self.problem.outputs(), self.reference, self.problem.tolerance)
+        return None if told is None else ("wrong", told)

@@ -1,0 +1,272 @@
+"""What a sweep will measure: the user's options, checked against the workload."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+from profkit.capture.plan import did_you_mean, resolve_shapes, resolve_variant
+from profkit.capture.plan_file import source_digest
+from profkit.errors import ProfkitError
+from profkit.tunable import Configuration, Tunable
+from profkit.workload import BuildContext, ShapeValue, Workload
+
+State = Literal["hot", "evicted"]
+STATES: tuple[State, ...] = ("hot", "evicted")
+DEVICES = ("cuda", "cpu")
+
+#: Configurations within this factor of the best of the screening are timed in full. Screening times are coarse (a few
+#: replays of one run), but nothing that is half as fast again as another one wins by a better clock.
+SCREEN_FACTOR = 1.5
+#: A process that compiles beforehand imports torch and builds the problem first: with fewer configurations than this
+#: for each process, the one that times has compiled them as soon. More processes than the most would not end sooner.
+_CONFIGURATIONS_A_JOB = 6
+_MOST_JOBS = 8
+#: A message names all regions of a workload that has no more than these.
+_MOST_NAMED = 12
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for.
+
+    Args:
+        workload: a shipped name or ``path/file.py:name``.
+        variant: None takes the workload's first.
+        shapes: ``name=value`` texts, for every region.
+        regions: names or globs of regions; none takes the first, or the shapes given.
+        values: ``parameter=v1,v2`` texts that replace what a parameter would be swept over.
+        only_known: time the entries of known tables and nothing else.
+        state: one of `STATES`, or ``both``.
+        orders, replays: replays of each configuration in each of the interleaved orders.
+        screen: see `SCREEN_FACTOR`; 0 times every configuration in full.
+        seed: seeds the inputs and the shuffled orders.
+        device: one of `DEVICES`.
+        jobs: processes that compile beforehand; 1 compiles in the process that times, None chooses.
+    """
+
+    workload: str
+    variant: str | None = None
+    shapes: Sequence[str] = ()
+    regions: Sequence[str] = ()
+    values: Sequence[str] = ()
+    only_known: bool = False
+    state: str = "both"
+    orders: int = 3
+    replays: int = 9
+    screen: float = SCREEN_FACTOR
+    seed: int = 0
+    device: str = "cuda"
+    jobs: int | None = None
+
+
+@dataclass(frozen=True)
+class Region:
+    """One problem of a sweep.
+
+    Args:
+        name: as the workload names it; for shapes of the user's own these, as ``rows=8``.
+        shapes: every shape of the workload.
+    """
+
+    name: str
+    shapes: Mapping[str, ShapeValue]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`Options` for a workload that is loaded.
+
+    Args:
+        values: what each parameter is swept over, in the order of the `Tunable`.
+        states: in which each configuration is timed.
+        not_taken: how many regions the workload has beside the one that was taken because none was asked for.
+    """
+
+    options: Options
+    workload: Workload
+    tunable: Tunable
+    variant: str
+    regions: Sequence[Region]
+    values: Mapping[str, Sequence[int]]
+    states: Sequence[State]
+    not_taken: int
+
+    def context(self, region: Region) -> BuildContext:
+        """What the problem of `region` is built for."""
+        options = self.options
+        return BuildContext(variant=self.variant, shapes=region.shapes, device=options.device, seed=options.seed)
+
+    def configurations(self, region: Region, known: Mapping[str, Configuration]) -> list[dict[str, int]]:
+        """Every configuration to try, the entries of known tables included; each once.
+
+        Raises:
+            ProfkitError: a known entry lacks a parameter or has one too many.
+        """
+        names = list(self.values)
+        for table, entry in known.items():
+            if set(entry) != set(names):
+                raise ProfkitError(
+                    f"{self.workload.name}: the entry of {table} for region {region.name} sets "
+                    f"{', '.join(entry) or 'nothing'}, but the parameters are {', '.join(names)}. Mend the workload."
+                )
+        grid = [] if self.options.only_known else itertools.product(*self.values.values())
+        entries = [tuple(int(entry[name]) for name in names) for entry in known.values()]
+        unique = dict.fromkeys([*grid, *entries])
+        if not unique:
+            raise ProfkitError(f"No known table has an entry for region {region.name}. Leave --only-known out.")
+        return [dict(zip(names, values, strict=True)) for values in unique]
+
+    @property
+    def jobs(self) -> int:
+        """How many processes compile beforehand."""
+        if self.options.jobs is not None:
+            return self.options.jobs
+        if self.options.device == "cpu":
+            return 1
+        tried = math.prod(len(values) for values in self.values.values())
+        return max(1, min(_MOST_JOBS, (os.cpu_count() or 1) // 2, tried // _CONFIGURATIONS_A_JOB))
+
+    def describe(self, device: str, versions: Mapping[str, str | None]) -> dict[str, Any]:
+        """All that a resumed sweep must have in common with the one before, and what may not be mixed in one table.
+
+        Args:
+            device: the name of the device.
+        """
+        options = self.options
+        return {
+            "workload": Path(options.workload).name,
+            "workload_sha256": source_digest(options.workload),
+            "variant": self.variant,
+            "regions": {region.name: dict(region.shapes) for region in self.regions},
+            "values": {name: list(values) for name, values in self.values.items()},
+            "only_known": options.only_known,
+            "states": list(self.states),
+            "orders": options.orders,
+            "replays": options.replays,
+            "screen": options.screen,
+            "seed": options.seed,
+            "device": device,
+            "versions": dict(versions),
+        }
+
+
+def make_plan(options: Options, workload: Workload) -> Plan:
+    """Check `options` against `workload`.
+
+    Raises:
+        ProfkitError: nothing to sweep, an unknown name, a value of the wrong type or out of range.
+    """
+    check_options(options)
+    tunable = workload.tunable
+    if tunable is None:
+        raise ProfkitError(f"{workload.name} offers no launch configuration to sweep (Workload.tunable is not set).")
+    regions = _regions(options, workload, tunable)
+    return Plan(
+        options=options,
+        workload=workload,
+        tunable=tunable,
+        variant=resolve_variant(workload, options.variant),
+        regions=regions,
+        values=_values(options.values, workload.name, tunable),
+        states=_states(options),
+        not_taken=0 if options.regions or options.shapes else max(0, len(tunable.regions) - 1),
+    )
+
+
+def check_options(options: Options) -> None:
+    """Refuse options that need no workload to be seen wrong.
+
+    Raises:
+        ProfkitError: see `make_plan`.
+    """
+    if options.device not in DEVICES:
+        raise ProfkitError(f"No device {options.device!r}.{did_you_mean(options.device, DEVICES)}")
+    for name, value in (("orders", options.orders), ("replays", options.replays), ("jobs", options.jobs)):
+        if value is not None and value < 1:
+            raise ProfkitError(f"--{name} {value}: give at least 1.")
+    if options.screen != 0 and not options.screen >= 1:
+        raise ProfkitError(f"--screen {options.screen:g}: give a factor of at least 1, or 0 to time all in full.")
+    _states(options)
+
+
+def _states(options: Options) -> tuple[State, ...]:
+    if options.state not in (*STATES, "both"):
+        raise ProfkitError(f"No state {options.state!r}.{did_you_mean(options.state, (*STATES, 'both'))}")
+    if options.device == "cpu":
+        if options.state == "evicted":
+            raise ProfkitError("--state evicted is not offered on the CPU, whose caches are not evicted. Use hot.")
+        return ("hot",)
+    return tuple(state for state in STATES if options.state in (state, "both"))
+
+
+def _regions(options: Options, workload: Workload, tunable: Tunable) -> tuple[Region, ...]:
+    if not options.regions and (options.shapes or not tunable.regions):
+        return (Region(", ".join(options.shapes) or "defaults", resolve_shapes(workload, options.shapes)),)
+    names = _named(options.regions, workload.name, tunable) if options.regions else [next(iter(tunable.regions))]
+    given = {text.partition("=")[0] for text in options.shapes}
+    for name in names:
+        both = sorted(given & set(tunable.regions[name]))
+        if both:
+            raise ProfkitError(
+                f"Region {name} fixes {', '.join(both)}, and so does --shape. Leave --region out to sweep shapes of "
+                "your own."
+            )
+    return tuple(
+        Region(
+            name,
+            resolve_shapes(workload, [*(f"{k}={v}" for k, v in tunable.regions[name].items()), *options.shapes]),
+        )
+        for name in names
+    )
+
+
+def _named(wanted: Sequence[str], workload: str, tunable: Tunable) -> list[str]:
+    """The regions that names and globs choose, in the workload's order."""
+    chosen: set[str] = set()
+    for pattern in wanted:
+        if pattern in tunable.regions:
+            found = {pattern}
+        elif pattern == "all":
+            found = set(tunable.regions)
+        else:
+            found = {name for name in tunable.regions if fnmatchcase(name, pattern)}
+        if not found:
+            raise ProfkitError(
+                f"{workload} has no region {pattern!r}.{_close(pattern, list(tunable.regions))} "
+                "A glob such as 'r4-*' takes several, and all takes every one."
+            )
+        chosen |= found
+    return [name for name in tunable.regions if name in chosen]
+
+
+def _close(given: str, regions: Sequence[str]) -> str:
+    """As `did_you_mean`, for more names than a message can hold."""
+    if len(regions) <= _MOST_NAMED:
+        return did_you_mean(given, regions)
+    close = get_close_matches(given, regions, n=3)
+    return f" Close to it: {', '.join(close)}." if close else f" It has {len(regions)}, such as {regions[0]}."
+
+
+def _values(texts: Sequence[str], workload: str, tunable: Tunable) -> dict[str, tuple[int, ...]]:
+    values = {name: tuple(parameter.values) for name, parameter in tunable.parameters.items()}
+    for text in texts:
+        name, equals, listed = text.partition("=")
+        if not equals or not name:
+            raise ProfkitError(f"--set {text!r} is not parameter=v1,v2, e.g. --set warps=2,4.")
+        if name not in values:
+            raise ProfkitError(f"{workload} has no parameter {name!r}.{did_you_mean(name, values)}")
+        try:
+            values[name] = tuple(dict.fromkeys(int(value) for value in listed.split(",")))
+        except ValueError:
+            raise ProfkitError(
+                f"--set {text}: expected integers with commas between ({tunable.parameters[name].help})."
+            ) from None
+    return values

@@ -1,0 +1,117 @@
+"""A sweep's directory: the plan in sweep.json, and one file for each region that is finished."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from profkit.capture.plan_file import check_same, write_json
+from profkit.errors import ProfkitError
+from profkit.planned import read_plan
+
+PLAN_SCHEMA = "profkit.sweep-plan/1"
+REGION_SCHEMA = "profkit.sweep-region/1"
+PLAN_FILE = "sweep.json"
+REGIONS = "regions"
+
+
+class _Region(msgspec.Struct):
+    """The fields of a region's file that everything depends on."""
+
+    name: str
+    shapes: dict[str, int | str]
+    known: dict[str, dict[str, int]]
+    counts: dict[str, int]
+    timing: dict[str, dict[str, Any]]
+    configurations: list[dict[str, Any]]
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether `path` is a directory with a sweep in it."""
+    return (path / PLAN_FILE).is_file()
+
+
+def begin(output: Path, plan: Mapping[str, Any], facts: Mapping[str, Any], *, force: bool) -> None:
+    """Make `output`, which this process has locked, ready for the regions of `plan`.
+
+    Args:
+        plan: what a resumed sweep must have in common with the one before, by `Plan.describe`.
+        facts: the rest of the document, kept from the first sitting.
+        force: start over where another plan is there.
+
+    Raises:
+        ProfkitError: another plan is there, or something else.
+    """
+    file = output / PLAN_FILE
+    if file.is_file():
+        if force:
+            _start_over(output)
+        else:
+            check_same(output, "a sweep", read_plan(file, PLAN_SCHEMA), plan)
+    elif any(output.iterdir()):
+        raise ProfkitError(f"{output} exists and holds no sweep (no {PLAN_FILE}). Choose another -o.")
+    (output / REGIONS).mkdir(exist_ok=True)
+    for partial in (output / REGIONS).glob(".*.part"):
+        partial.unlink()
+    if not file.exists():
+        write_json(file, {"schema": PLAN_SCHEMA, "plan": plan, "facts": facts})
+
+
+def _start_over(output: Path) -> None:
+    """Remove the sweep in `output` and nothing else."""
+    for file in (output / REGIONS).glob("*.json"):
+        file.unlink()
+    (output / PLAN_FILE).unlink()
+
+
+def region_file(output: Path, number: int, name: str) -> Path:
+    """Where the region at place `number` of the plan is kept; its name is there for readers alone."""
+    readable = re.sub(r"[^A-Za-z0-9._=-]+", "_", name)[:80]
+    return output / REGIONS / f"{number:04d}.{readable}.json"
+
+
+def write_region(output: Path, number: int, record: Mapping[str, Any]) -> None:
+    """Keep a finished region: a reader sees all of it or no file."""
+    write_json(region_file(output, number, str(record["name"])), {"schema": REGION_SCHEMA, **record})
+
+
+def read_region(output: Path, number: int, name: str) -> dict[str, Any] | None:
+    """The region `name` at place `number` of the plan; None where it is not finished.
+
+    Raises:
+        ProfkitError: its file is not as `write_region` writes it.
+    """
+    file = region_file(output, number, name)
+    if not file.is_file():
+        return None
+    mend = "Remove it, and the same command measures the region again."
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        msgspec.convert(content, _Region)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ProfkitError(f"{file} is not valid JSON ({error}). {mend}") from None
+    except msgspec.ValidationError as error:
+        raise ProfkitError(f"{file} is not as profkit writes it: {error}. {mend}") from None
+    if content.pop("schema", None) != REGION_SCHEMA or content["name"] != name:
+        raise ProfkitError(f"{file} is not of schema {REGION_SCHEMA!r} for region {name!r}. {mend}")
+    record: dict[str, Any] = content
+    return record
+
+
+def read_facts(output: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The plan in `output`, and the facts that were kept with it.
+
+    Raises:
+        ProfkitError: sweep.json is not as `begin` writes it.
+    """
+    file = output / PLAN_FILE
+    plan = read_plan(file, PLAN_SCHEMA)
+    facts = json.loads(file.read_text(encoding="utf-8")).get("facts")
+    if not isinstance(facts, dict) or not isinstance(plan.get("regions"), dict):
+        raise ProfkitError(f"{file} is not as profkit writes it. Choose another -o.")
+    return plan, facts

@@ -1,0 +1,188 @@
+"""When a sweep gives a new launch table: entries that win beyond noise and are slower nowhere, on inline sweeps."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profkit.kernels.qsa.tables import REGIONS, Entry, entry
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "qsa_table.py"
+_SPEC = importlib.util.spec_from_file_location("qsa_table", SCRIPT)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+qsa_table = importlib.util.module_from_spec(_SPEC)
+sys.modules["qsa_table"] = qsa_table
+_SPEC.loader.exec_module(qsa_table)
+
+NOISE = 0.02
+NEW, OTHER = (64, 16, 4), (32, 2, 2)
+
+
+def swept(times: dict[tuple[int, int, int], float], *, rows: int = 4, state: str = "hot", **shapes: Any) -> dict:  # type: ignore[type-arg]
+    """A region of a sweep: times by configuration, of which those that differ by more than `NOISE` are told apart."""
+    full = {"rows": rows, "kv_heads": 1, "q_heads": 12, "dtype": "bf16", "mode": "decode", **shapes}
+    fp8, prefill = full["dtype"] == "fp8", full["mode"] == "prefill"
+    known = {t: entry(t, rows, full["kv_heads"], prefill=prefill, fp8=fp8) for t in ("default", "sm_90")}
+    numbers = {table: (one.block_n, one.splits, one.warps) for table, one in known.items()}
+    configurations = []
+    for one, us in times.items():
+        against = {}
+        for table, other in numbers.items():
+            ratio = us / times[other]
+            verdict = "equal" if abs(ratio - 1) < NOISE else "better" if ratio < 1 else "worse"
+            against[table] = None if one == other else {"ratio": ratio, "verdict": verdict}
+        configurations.append({"parameters": _named(one), "times": {state: {"us": us, "against": against}}})
+    return {
+        "name": f"r{rows}",
+        "shapes": full,
+        "known": {table: _named(one) for table, one in numbers.items()},
+        "timing": {state: {}},
+        "configurations": configurations,
+    }
+
+
+def _named(numbers: tuple[int, int, int]) -> dict[str, int]:
+    return dict(zip(("block_n", "splits", "warps"), numbers, strict=True))
+
+
+def sweep(*regions: dict[str, Any], device: str = "a GPU") -> dict[str, Any]:
+    return {
+        "schema": "profkit.sweep/1",
+        "workload": {"name": "qsa-attention"},
+        "device": {"name": device},
+        "protocol": {"min_share": 0.01},
+        "regions": list(regions),
+    }
+
+
+#: The known entries for 1 to 24 pairs.
+DEFAULT, SM_90 = (32, 64, 4), (64, 64, 2)
+
+
+def only(*regions: dict[str, Any]) -> Any:
+    (choice,) = qsa_table.choose([sweep(*regions)]).values()
+    return choice
+
+
+def test_an_entry_that_wins_everywhere_is_taken() -> None:
+    choice = only(
+        swept({DEFAULT: 10, SM_90: 9, NEW: 8, OTHER: 8.5}),
+        swept({DEFAULT: 20, SM_90: 21, NEW: 18, OTHER: 19}, rows=16),
+    )
+    assert (choice.numbers, choice.source, choice.points, choice.better) == (NEW, "measured", 2, 2)
+    assert (choice.region, choice.cache) == ("1-24", "bits_16")
+    # Beside the better known entry of each point: 8 of 9 and 18 of 20.
+    assert choice.least == pytest.approx(8 / 9)
+    assert choice.most == pytest.approx(18 / 20)
+    assert choice.mean == pytest.approx((8 / 9 * 18 / 20) ** 0.5)
+
+
+def test_an_entry_that_loses_anywhere_is_not_taken() -> None:
+    choice = only(
+        swept({DEFAULT: 10, SM_90: 9, NEW: 5, OTHER: 8.5}),
+        swept({DEFAULT: 20, SM_90: 21, NEW: 20.5, OTHER: 19}, rows=16),
+    )
+    assert (choice.numbers, choice.source) == (OTHER, "measured")
+
+
+@pytest.mark.parametrize(("us", "source"), [(20.3, "measured"), (21.5, "sm_90")])
+def test_slower_within_noise_is_no_loss_unless_it_is_much(us: float, source: str) -> None:
+    noisy = swept({DEFAULT: 20, SM_90: 21, NEW: us}, rows=16)
+    for configuration in noisy["configurations"]:
+        for found in configuration["times"]["hot"]["against"].values():
+            if found is not None:
+                found["verdict"] = "equal"
+    assert only(swept({DEFAULT: 10, SM_90: 9, NEW: 5}), noisy).source == source
+
+
+def test_an_entry_that_was_not_timed_everywhere_is_not_taken() -> None:
+    choice = only(swept({DEFAULT: 10, SM_90: 9, NEW: 5}), swept({DEFAULT: 20, SM_90: 19}, rows=16))
+    assert (choice.numbers, choice.source, choice.better) == (SM_90, "sm_90", 0)
+
+
+def test_a_win_within_noise_is_none() -> None:
+    assert only(swept({DEFAULT: 10, SM_90: 9, NEW: 8.85})).source == "sm_90"
+
+
+def test_a_win_at_one_point_that_counts_for_nothing_on_average_is_none() -> None:
+    regions = [swept({DEFAULT: 10, SM_90: 9, NEW: 9}, q_heads=heads) for heads in range(12, 17)]
+    assert only(*regions, swept({DEFAULT: 10, SM_90: 9, NEW: 8.7})).source == "sm_90"
+
+
+def test_without_a_winner_the_known_entry_that_is_faster_on_average_stays() -> None:
+    choice = only(swept({DEFAULT: 10, SM_90: 12}), swept({DEFAULT: 21, SM_90: 20}, rows=16))
+    assert (choice.numbers, choice.source) == (DEFAULT, "default")
+    assert choice.known_worse == {"sm_90": 1, "default": 1}
+    assert only(swept({DEFAULT: 10, SM_90: 10})).source == "sm_90"
+
+
+def test_states_groups_and_head_counts_count_as_points_and_caches_are_apart() -> None:
+    fp8 = entry("sm_90", 28, 1, prefill=False, fp8=True)
+    default = entry("default", 28, 1, prefill=False, fp8=True)
+    assert fp8 == default == Entry(32, 16, 1)
+    choices = qsa_table.choose(
+        [
+            sweep(swept({DEFAULT: 10, SM_90: 9, NEW: 8}), swept({DEFAULT: 10, SM_90: 9, NEW: 8}, state="evicted")),
+            sweep(
+                swept({DEFAULT: 10, SM_90: 9, NEW: 8}, rows=2, kv_heads=2),
+                swept({(32, 16, 1): 9, NEW: 8}, rows=28, dtype="fp8"),
+            ),
+        ]
+    )
+    assert {key: choice.points for key, choice in choices.items()} == {("1-24", "bits_16"): 3, ("25-32", "fp8"): 1}
+
+
+def whole(win: bool) -> dict[str, Any]:
+    """A sweep of every region and cache, in which one configuration wins everywhere or nowhere."""
+    regions = []
+    for name, rows in zip(REGIONS, (4, 32, 64, 128, 256, 512, 1024, 3072, 3072), strict=True):
+        for dtype in ("bf16", "fp8"):
+            mode = "prefill" if "prefill" in name else "decode"
+            known = [entry(t, rows, 1, prefill=mode == "prefill", fp8=dtype == "fp8") for t in ("default", "sm_90")]
+            times = {(one.block_n, one.splits, one.warps): 10.0 for one in known}
+            times[128, 2, 8] = 8.0 if win else 10.0
+            regions.append(swept(times, rows=rows, dtype=dtype, mode=mode))
+    return sweep(*regions)
+
+
+@pytest.mark.parametrize("win", [True, False])
+def test_the_script_says_whether_a_table_ships_and_writes_it(win: bool, tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text(json.dumps(whole(win)))
+    arguments = ["sweep.json", "--name", "mine", "--output", "table.json"]
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    written = json.loads((tmp_path / "table.json").read_text())
+    assert written["ships"] is win
+    assert len(written["entries"]) == 18
+    if win:
+        assert "18 of 18 entries win beyond noise: a table." in done.stdout
+        assert (
+            f'"mine": Table(\n        "tuned on …",\n        _entries({", ".join(["(128, 2, 8)"] * 9)}),' in done.stdout
+        )
+    else:
+        assert "0 of 18 entries win beyond noise: no table." in done.stdout
+        assert "Table(" not in done.stdout
+
+
+def test_regions_that_were_not_measured_leave_no_table(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text(json.dumps(sweep(swept({DEFAULT: 10, SM_90: 9, NEW: 8}))))
+    done = subprocess.run([sys.executable, SCRIPT, "sweep.json"], cwd=tmp_path, capture_output=True, text=True)
+    assert "1 of 1 entries win beyond noise: no table." in done.stdout
+    assert "Not measured, so no table: 1-24 fp8, 25-32 bits_16" in done.stdout
+
+
+def test_sweeps_of_two_devices_or_of_something_else_are_refused() -> None:
+    one = sweep(swept({DEFAULT: 10, SM_90: 9}))
+    with pytest.raises(SystemExit, match="One table is of one device"):
+        qsa_table.choose([one, {**one, "device": {"name": "another"}}])
+    with pytest.raises(SystemExit, match="sweeps of qsa-attention"):
+        qsa_table.choose([{**one, "schema": "profkit.layers/1"}])

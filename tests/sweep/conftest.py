@@ -1,0 +1,8 @@
+"""Lets the tests of this folder run the command line as those of captures do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "capture"))

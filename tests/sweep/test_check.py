@@ -1,0 +1,85 @@
+"""Whether outputs are right: equal bits or a tolerance, NaN equal to NaN, and what is said of a difference."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="outputs are tensors")
+
+from profkit.sweep import check  # noqa: E402
+from profkit.sweep.check import difference  # noqa: E402
+
+NAN, INF = float("nan"), float("inf")
+
+
+def told(
+    found: list[float], expected: list[float], tolerance: tuple[float, float] = (0.0, 0.0), dtype: str = "float32"
+) -> str | None:
+    kind = getattr(torch, dtype)
+    return difference({"out": torch.tensor(found).to(kind)}, {"out": torch.tensor(expected)}, tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "float8_e4m3fn"])
+def test_equal_bits_and_nan_are_no_difference(dtype: str) -> None:
+    assert told([1.5, NAN, -2.0], [1.5, NAN, -2.0], dtype=dtype) is None
+
+
+def test_nan_equals_nan_of_other_bits() -> None:
+    odd, usual = (torch.tensor([bits], dtype=torch.int32).view(torch.float32) for bits in (0x7FC00001, 0x7FC00000))
+    assert difference({"out": odd}, {"out": usual}, (0.0, 0.0)) is None
+
+
+def test_minus_zero_is_not_zero_where_bits_count_and_is_within_a_tolerance() -> None:
+    assert told([-0.0], [0.0]) is not None
+    assert told([-0.0], [0.0], (1e-6, 1e-6)) is None
+
+
+def test_a_difference_is_counted_and_measured() -> None:
+    assert told([1.0, 2.5, 3.0], [1.0, 2.0, 3.25]) == (
+        "out: 2 of 3 elements differ from the reference, by up to 0.5 (equal bits are asked for)"
+    )
+
+
+@pytest.mark.parametrize(("found", "within"), [(102.0, True), (103.1, False)])
+def test_the_tolerance_is_atol_plus_rtol_of_the_reference(found: float, within: bool) -> None:
+    assert (told([found], [100.0], (0.02, 1.0)) is None) is within
+
+
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_a_nan_where_none_belongs_is_outside_every_tolerance(bad: float) -> None:
+    assert told([1.0, bad], [1.0, 2.0], (0.5, 0.5)) == (
+        "out: 1 of 2 elements differ from the reference, some by NaN or infinity (rtol 0.5, atol 0.5)"
+    )
+
+
+def test_infinities_of_one_sign_are_equal() -> None:
+    assert told([-INF], [-INF], (0.02, 0.02)) is None
+    assert told([INF], [-INF], (0.02, 0.02)) is not None
+
+
+def test_integers_are_compared_exactly() -> None:
+    big = 2**53
+    found, expected = torch.tensor([big + 1]), torch.tensor([big])
+    assert difference({"ids": found}, {"ids": expected}, (0.0, 0.0)) is not None
+    assert difference({"ids": expected}, {"ids": expected.clone()}, (0.0, 0.0)) is None
+
+
+def test_other_names_and_shapes_are_differences() -> None:
+    one = torch.ones(2)
+    assert difference({"a": one}, {"b": one}, (0.0, 0.0)) == "its outputs are a, the reference has b"
+    assert difference({"a": one}, {"a": torch.ones(3)}, (0.0, 0.0)) == "a has shape [2], the reference [3]"
+
+
+def test_every_part_of_a_large_output_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "_CHUNK", 4)
+    found = torch.arange(10.0)
+    expected = found.clone()
+    found[[3, 4, 9]] += torch.tensor([1.0, 2.0, 0.5])
+    assert str(difference({"out": found}, {"out": expected}, (0.0, 0.0))).startswith("out: 3 of 10 elements differ")
+    assert "by up to 2 " in str(difference({"out": found}, {"out": expected}, (0.0, 0.0)))
+
+
+def test_an_empty_output_is_right_and_strides_do_not_matter() -> None:
+    assert difference({"out": torch.empty(0, 3)}, {"out": torch.empty(0, 3)}, (0.0, 0.0)) is None
+    square = torch.arange(6.0).reshape(2, 3)
+    assert difference({"out": square.t().contiguous().t()}, {"out": square}, (0.0, 0.0)) is None

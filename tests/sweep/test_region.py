@@ -1,0 +1,285 @@
+"""The protocol on one region, with a clock whose times are known: who is timed, in which order, as what."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="outputs are tensors")
+
+from cpu_tunable import SCALE  # noqa: E402
+
+from profkit.capture.progress import Lines  # noqa: E402
+from profkit.errors import ProfkitError  # noqa: E402
+from profkit.sweep.clock import Entry, Run, runs_in_a_sample  # noqa: E402
+from profkit.sweep.plan import Options, Plan, State, make_plan  # noqa: E402
+from profkit.sweep.record import region_record  # noqa: E402
+from profkit.sweep.region import Candidate, Measured, build, measure  # noqa: E402
+from profkit.sweep.statistics import RULE  # noqa: E402
+from profkit.tunable import Configuration, Problem  # noqa: E402
+
+
+@dataclass(frozen=True)
+class KnownEntry:
+    """A prepared run, with the configuration that it runs (None: nothing)."""
+
+    run: Run
+    configuration: Configuration | None
+    state: State
+    runs: int
+
+    def replay(self) -> None:
+        self.run()
+
+
+@dataclass
+class KnownClock:
+    """Times by a formula instead of by running; notes every sample that it is asked for."""
+
+    us: Callable[[Configuration, State], float]
+    broken: bool = False
+    samples: list[list[tuple[Any, ...]]] = field(default_factory=list)
+    methods: Mapping[State, str] = field(default_factory=lambda: {"hot": "by formula", "evicted": "by formula"})
+
+    def nothing(self) -> None:
+        """Nothing."""
+
+    def synchronize(self) -> None:
+        if self.broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    @contextmanager
+    def region(self) -> Iterator[None]:
+        yield
+
+    def prepare(self, run: Run, state: State, runs: int) -> KnownEntry:
+        configuration = run.args[0] if isinstance(run, partial) else None
+        return KnownEntry(run, configuration, state, runs)
+
+    def sample_us(self, entries: Sequence[Entry]) -> list[float]:
+        known = [entry for entry in entries if isinstance(entry, KnownEntry)]
+        self.samples.append(
+            [(e.state, e.runs, None if e.configuration is None else tuple(e.configuration.values())) for e in known]
+        )
+        return [0.5 if e.configuration is None else self.us(e.configuration, e.state) for e in known]
+
+
+def by_repeats(configuration: Configuration, state: State) -> float:
+    return configuration["repeats"] + 5.0 * configuration["chunks"] + (10.0 if state == "evicted" else 0.0)
+
+
+def make(**options: Any) -> Plan:
+    planned = make_plan(Options(workload="x.py:SCALE", shapes=("size=128",), device="cpu", **options), SCALE)
+    return dataclasses.replace(planned, states=("hot", "evicted"))
+
+
+def problem(**changes: Any) -> Problem:
+    plan = make()
+    return dataclasses.replace(build(plan, plan.regions[0]), **changes)
+
+
+def swept(plan: Plan, clock: KnownClock, of: Problem | None = None) -> Measured:
+    return measure(plan, plan.regions[0], of or problem(), clock, Lines(0, 1))
+
+
+def by_values(measured: Measured) -> dict[tuple[int, ...], Candidate]:
+    return {tuple(c.configuration.values()): c for c in measured.candidates}
+
+
+def test_every_configuration_ends_in_one_status_with_its_reason() -> None:
+    plan = make(values=("chunks=1,16,32,64,128", "repeats=40"))
+    found = {values: (c.status, c.reason) for values, c in by_values(swept(plan, KnownClock(by_repeats))).items()}
+    assert found == {
+        (1, 40): ("timed", None),
+        (16, 40): ("rejected", "no room for 16 chunks"),
+        (32, 40): ("failed", "RuntimeError: out of resource: shared memory in kernel.py"),
+        (64, 40): (
+            "wrong",
+            "out: 128 of 128 elements differ from the reference, some by NaN or infinity (equal bits are asked for)",
+        ),
+        (128, 40): ("wrong", "out: 1 of 128 elements differ from the reference, by up to 1 (equal bits are asked for)"),
+        (1, 60): ("timed", None),
+    }
+
+
+def test_what_is_wrong_is_never_timed() -> None:
+    clock = KnownClock(by_repeats)
+    swept(make(values=("chunks=1,16,32,64,128", "repeats=40")), clock)
+    assert {values for batch in clock.samples for _, _, values in batch} == {(1, 40), (1, 60), None}
+
+
+def test_far_from_the_best_is_screened_out_but_for_known_entries() -> None:
+    plan = make(values=("chunks=1,2", "repeats=30,40,60,200"))
+    found = by_values(swept(plan, KnownClock(by_repeats)))
+    # The best takes 35 us hot, so 52.5 us is the limit; (1, 60) is an entry of a known table.
+    assert {values for values, c in found.items() if c.status == "timed"} == {
+        (1, 30),
+        (2, 30),
+        (1, 40),
+        (2, 40),
+        (1, 60),
+    }
+    assert found[2, 200].status == "screened"
+    # Evicted it is nearer to the best: 220 to 45.
+    assert found[2, 200].reason == "4.9 x the best of the screening at least"
+    assert found[2, 200].screen_us == {"hot": 210.0, "evicted": 220.0}
+    assert found[2, 200].samples_us == {}
+
+
+def test_what_is_near_the_best_in_one_state_is_timed_in_both() -> None:
+    def opposed(configuration: Configuration, state: State) -> float:
+        good = "hot" if configuration["chunks"] == 1 else "evicted"
+        return 10.0 if state == good else 100.0
+
+    found = by_values(swept(make(values=("repeats=40",)), KnownClock(opposed), problem(known={})))
+    assert {values: set(c.samples_us) for values, c in found.items()} == {
+        (1, 40): {"hot", "evicted"},
+        (2, 40): {"hot", "evicted"},
+    }
+
+
+def test_without_screening_all_are_timed() -> None:
+    found = by_values(swept(make(screen=0), KnownClock(by_repeats)))
+    assert {c.status for c in found.values()} == {"timed"}
+
+
+def test_each_gets_orders_times_replays_and_the_reference_as_copies() -> None:
+    measured = swept(make(orders=4, replays=2), KnownClock(by_repeats))
+    for values, candidate in by_values(measured).items():
+        if candidate.status == "timed":
+            copies = RULE.copies if values == (1, 60) else 1
+            for samples in candidate.samples_us.values():
+                assert [[len(order) for order in copy] for copy in samples] == [[2] * 4] * copies
+    assert measured.reference is not None
+    assert measured.candidates[measured.reference].known == ["slow"]
+    assert measured.nothing_us == {state: [[0.5] * 2] * 4 for state in ("hot", "evicted")}
+
+
+def test_the_reference_is_the_first_known_entry_that_is_right_else_the_best_of_the_screening() -> None:
+    def reference(known: Mapping[str, Configuration]) -> Configuration:
+        plan = make(values=("chunks=1,2,128", "repeats=40,45"))
+        measured = swept(plan, KnownClock(by_repeats), problem(known=known))
+        assert measured.reference is not None
+        return measured.candidates[measured.reference].configuration
+
+    good, broken = {"chunks": 2, "repeats": 45}, {"chunks": 128, "repeats": 40}
+    assert reference({"broken": broken, "good": good}) == good
+    assert reference({"broken": broken}) == {"chunks": 1, "repeats": 40}
+    assert reference({}) == {"chunks": 1, "repeats": 40}
+
+
+def test_orders_are_forward_backward_shuffled_and_the_seed_decides_the_shuffle() -> None:
+    def orders(seed: int) -> list[list[Any]]:
+        clock = KnownClock(by_repeats)
+        swept(make(seed=seed, orders=3, replays=1, values=("repeats=40,45",)), clock)
+        # The last three batches of each state are the orders; states take turns.
+        return [[values for _, _, values in batch] for batch in clock.samples[-6::2]]
+
+    forward, backward, shuffled = orders(1)
+    assert backward == forward[::-1]
+    assert sorted(map(str, shuffled)) == sorted(map(str, forward))
+    assert shuffled not in (forward, backward)
+    assert orders(1) == [forward, backward, shuffled]
+    assert orders(2)[2] != shuffled
+
+
+def test_copies_are_spread_over_the_order_and_nothing_comes_last() -> None:
+    clock = KnownClock(by_repeats)
+    swept(
+        make(replays=1, orders=1, screen=0, values=("chunks=1,2", "repeats=" + ",".join(map(str, range(40, 52))))),
+        clock,
+    )
+    forward = [values for _, _, values in clock.samples[-1]]
+    at = [place for place, values in enumerate(forward) if values == (1, 60)]
+    assert len(at) == RULE.copies
+    assert {after - before for before, after in pairwise(at)} == {4}
+    assert forward[-1] is None
+    assert len(forward) == RULE.copies + 24 + 1
+
+
+def test_all_of_a_region_have_samples_of_one_size() -> None:
+    clock = KnownClock(by_repeats)
+    swept(make(values=("repeats=40,45",)), clock)
+    assert {(state, runs) for batch in clock.samples[-2:] for state, runs, _ in batch} == {("hot", 7), ("evicted", 5)}
+
+
+@pytest.mark.parametrize(
+    ("state", "us", "runs"),
+    [
+        ("hot", 0.5, 100),
+        ("hot", 30, 10),
+        ("hot", 5000, 2),
+        ("evicted", 3, 5),
+        ("evicted", 400, 3),
+        ("evicted", 5000, 1),
+    ],
+)
+def test_short_runs_are_timed_in_samples_of_many(state: State, us: float, runs: int) -> None:
+    assert runs_in_a_sample(state, us) == runs
+
+
+def test_a_run_that_is_right_alone_and_wrong_as_it_would_be_timed_is_wrong() -> None:
+    class Forgetful(KnownClock):
+        def prepare(self, run: Run, state: State, runs: int) -> KnownEntry:
+            return dataclasses.replace(super().prepare(run, state, runs), run=lambda: None)
+
+    found = by_values(swept(make(values=("repeats=40",)), Forgetful(by_repeats)))
+    assert {c.status for c in found.values()} == {"wrong"}
+    assert str(found[1, 40].reason).startswith("as it would be timed: out: 128 of 128 elements differ")
+
+
+def test_a_region_in_which_nothing_is_right_has_no_times() -> None:
+    plan = make(values=("chunks=64",))
+    measured = swept(plan, KnownClock(by_repeats), problem(known={}))
+    record = region_record(plan.regions[0], measured, 1.0, "2026-01-01")
+    assert (record["reference"], record["timing"]) == (None, {})
+    assert record["counts"] == {"tried": 2, "timed": 0, "screened": 0, "rejected": 0, "failed": 0, "wrong": 2}
+
+
+def test_an_error_that_stays_on_the_device_ends_the_sweep() -> None:
+    clock = KnownClock(by_repeats)
+
+    def run(configuration: Configuration) -> None:
+        clock.broken = True
+
+    with pytest.raises(ProfkitError) as raised:
+        swept(make(), clock, problem(run=run))
+    assert "Configuration chunks=1 repeats=40 of region size=128 broke the device's context" in str(raised.value)
+    assert "an illegal memory access" in str(raised.value)
+
+
+def test_a_mistake_in_the_workload_is_one_error_that_names_the_configuration() -> None:
+    def run(configuration: Configuration) -> None:
+        configuration["wraps"]
+
+    with pytest.raises(ProfkitError) as raised:
+        swept(make(), KnownClock(by_repeats), problem(run=run))
+    assert str(raised.value).startswith(
+        "The workload failed in configuration chunks=1 repeats=40 of region size=128: KeyError: 'wraps'."
+    )
+
+
+def test_a_region_is_recorded_with_its_best_its_anchors_and_verdicts() -> None:
+    plan = make(values=("chunks=1,2", "repeats=40,41"))
+    record = region_record(plan.regions[0], swept(plan, KnownClock(by_repeats)), 1.25, "2026-01-01")
+    hot = record["timing"]["hot"]
+    best = record["configurations"][hot["best"]]
+    assert (best["parameters"], best["known"]) == ({"chunks": 1, "repeats": 40}, ["fast"])
+    assert list(hot["anchors"]) == ["slow", "fast"]
+    assert hot["nothing_us"] == 0.5
+    assert hot["noise"] == {"percent": 0.0, "largest_percent": 0.0, "copies_us": [65.0] * RULE.copies}
+    times = best["times"]["hot"]
+    assert (times["us"], times["orders_us"], times["samples"], times["copies"]) == (45.0, [45.0] * 3, 27, 1)
+    assert times["against"]["fast"] is None
+    assert times["against"]["slow"]["verdict"] == "better"
+    assert times["against"]["slow"]["ratio"] == pytest.approx(45 / 65, abs=1e-5)
+    assert best["times"]["evicted"]["us"] == 55.0
+    other = next(c for c in record["configurations"] if c["parameters"] == {"chunks": 2, "repeats": 40})
+    assert other["times"]["hot"]["against"]["fast"]["verdict"] == "worse"
