@@ -104,6 +104,8 @@ def _made_a_node(trace: Trace) -> npt.NDArray[np.bool_]:
     launches = trace.launches
     made = np.zeros(len(launches), dtype=np.bool_)
     captured = trace.nodes[(trace.nodes["origin"] == NONE).to_numpy()]
+    if not len(captured):
+        return made
     rows = {key: np.sort(index) for key, index in launches.groupby(["process", "thread"], sort=False).indices.items()}
     for key, group in captured.groupby(["process", "thread"], sort=False):
         mine = rows.get(key)

@@ -78,8 +78,9 @@ def test_the_report_reads_as_the_public_one(output_format: str) -> None:
     assert said.count("SYNTHETIC") == 2
 
 
-def test_any_file_of_each_rank_names_it() -> None:
-    sides = [side.replace("*", "*_marker_api_trace.csv") for side in SIDES]
+@pytest.mark.parametrize("pattern", ["/*_marker_api_trace.csv", ""], ids=["one file a rank", "a directory a side"])
+def test_ranks_are_found_by_any_of_their_files_and_by_their_directory(pattern: str) -> None:
+    sides = [side.replace("/*", pattern) for side in SIDES]
     done = profkit("diff", *sides, *LAYERS, "--format", "json")
     assert json.loads(done.stdout)["net"] == report()["net"]
 
