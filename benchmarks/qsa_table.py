@@ -101,6 +101,9 @@ def main() -> None:
     documents = [json.loads(path.read_text()) for path in options.sweeps]
     choices = choose(documents)
     print_choices(choices)
+    left_out = untimed(documents)
+    if left_out:
+        print(f"\nLeft out, since a known entry was not timed: {', '.join(left_out)}.")
     missing = [f"{name} {cache}" for name in REGIONS for cache in CACHES if (name, cache) not in choices]
     if missing:
         print(f"\nNot measured, so no table: {', '.join(missing)}.")
@@ -162,13 +165,9 @@ def points(document: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator
     """What one region of a sweep tells; nothing where a known entry was not timed."""
     known = {table: numbers_of(measured["known"][table]) for table in KNOWN}
     for state in measured["timing"]:
-        timed = {
-            numbers_of(one["parameters"]): one["times"][state]
-            for one in measured["configurations"]
-            if state in one["times"]
-        }
-        if not all(numbers in timed for numbers in known.values()):
+        if not known_timed(measured, state):
             continue
+        timed = timed_in(measured, state)
         yield Point(
             name=f"{measured['name']} {state}",
             us={numbers: times["us"] for numbers, times in timed.items()},
@@ -179,6 +178,31 @@ def points(document: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator
             },
             least_share=document["protocol"]["min_share"],
         )
+
+
+def timed_in(measured: Mapping[str, Any], state: str) -> dict[Numbers, Mapping[str, Any]]:
+    """The times of every configuration of a region that was timed in one state."""
+    return {
+        numbers_of(one["parameters"]): one["times"][state]
+        for one in measured["configurations"]
+        if state in one["times"]
+    }
+
+
+def known_timed(measured: Mapping[str, Any], state: str) -> bool:
+    """Whether the entries of all known tables were timed."""
+    return all(numbers_of(measured["known"][table]) in timed_in(measured, state) for table in KNOWN)
+
+
+def untimed(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The regions of sweeps that tell nothing, wholly or in one state, because a known entry was not timed."""
+    return [
+        measured["name"] if state is None else f"{measured['name']} {state}"
+        for document in documents
+        for measured in document["regions"]
+        for state in (measured["timing"] or [None])
+        if state is None or not known_timed(measured, state)
+    ]
 
 
 def numbers_of(parameters: Mapping[str, int]) -> Numbers:

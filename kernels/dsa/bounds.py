@@ -83,9 +83,9 @@ def live_range(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def live_blocks(start: tl.tensor, limit: tl.tensor, BS: tl.constexpr) -> tl.tensor:
+def live_blocks(start: tl.tensor, limit: tl.tensor, block_size: tl.tensor) -> tl.tensor:
     """How many blocks hold a live column."""
-    return (tl.maximum(limit - start, 0) + BS - 1) // BS
+    return (tl.maximum(limit - start, 0) + block_size - 1) // block_size
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -96,7 +96,7 @@ def scored_blocks(
     width: tl.tensor,
     num_blocks: tl.tensor,
     HAS_STARTS: tl.constexpr,
-    BS: tl.constexpr,
+    block_size: tl.tensor,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
     """start, limit, the number of blocks that can be chosen, and the pinned one (-1: none); of row program_id(0).
 
@@ -108,7 +108,7 @@ def scored_blocks(
     span = tl.load(ends_ptr + entry).to(tl.int64)
     if HAS_STARTS:
         span -= tl.load(starts_ptr + entry).to(tl.int64)
-    pinned = tl.where(span > 0, (span - 1) // BS, -1)
+    pinned = tl.where(span > 0, (span - 1) // block_size, -1)
     pinned = tl.where(pinned < num_blocks, pinned, -1).to(tl.int32)
-    blocks = tl.maximum(live_blocks(start, limit, BS), pinned + 1)
+    blocks = tl.maximum(live_blocks(start, limit, block_size), pinned + 1)
     return start, limit, blocks, pinned

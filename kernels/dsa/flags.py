@@ -108,7 +108,8 @@ def run_of_blocks(blocks: tl.tensor, LEAST_RUN: tl.constexpr) -> tuple[tl.tensor
     return first, tl.minimum(first + sixteens * 16, blocks)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# What no access is aligned by is kept out of the specialisation: other shapes need no other kernel.
+@triton.jit(do_not_specialize=["width", "edge"])  # type: ignore[untyped-decorator]
 def flags_full_width_kernel(
     flags_ptr: tl.tensor,
     candidates_ptr: tl.tensor,
@@ -140,8 +141,8 @@ def flags_full_width_kernel(
 
 
 # Not told that slots are adjacent, each thread loads one candidate at a time. A wider load would be no faster, and its
-# candidates would have to be exchanged between threads before their flags are stored.
-@triton.jit(do_not_specialize=["candidates_stride_slot"])  # type: ignore[untyped-decorator]
+# candidates would have to be exchanged between threads before their flags are stored. The other numbers align nothing.
+@triton.jit(do_not_specialize=["candidates_stride_slot", "slots", "width", "edge"])  # type: ignore[untyped-decorator]
 def flags_live_kernel(
     flags_ptr: tl.tensor,
     candidates_ptr: tl.tensor,

@@ -41,8 +41,8 @@ TUNED_FUSED = FusedLaunch(ProgramPolicy(floor=1, total=1024), least_run=256, til
 
 
 # Not told that slots are adjacent, each thread loads one candidate at a time. A wider load would be no faster, and its
-# candidates would have to be exchanged between threads before their flags are stored.
-@triton.jit(do_not_specialize=["candidates_stride_slot"])  # type: ignore[untyped-decorator]
+# candidates would have to be exchanged between threads before their flags are stored. The other numbers align nothing.
+@triton.jit(do_not_specialize=["candidates_stride_slot", "slots", "width", "edge"])  # type: ignore[untyped-decorator]
 def flag_and_mask_kernel(
     logits_ptr: tl.tensor,
     flags_ptr: tl.tensor,

@@ -104,7 +104,8 @@ def mask_tile(
         )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# What no access is aligned by is kept out of the specialisation: other shapes need no other kernel.
+@triton.jit(do_not_specialize=["width", "edge"])  # type: ignore[untyped-decorator]
 def mask_full_width_kernel(
     logits_ptr: tl.tensor,
     flags_ptr: tl.tensor,
@@ -141,7 +142,8 @@ def mask_full_width_kernel(
     )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# What no access is aligned by is kept out of the specialisation: other shapes need no other kernel.
+@triton.jit(do_not_specialize=["width", "edge"])  # type: ignore[untyped-decorator]
 def mask_live_kernel(
     logits_ptr: tl.tensor,
     flags_ptr: tl.tensor,

@@ -68,7 +68,8 @@ def score_tile(
     tl.store(scores_ptr + block, score, mask=block < blocks)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# What no access is aligned by is kept out of the specialisation: other shapes need no other kernel.
+@triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]
 def scores_full_width_kernel(
     logits_ptr: tl.tensor,
     starts_ptr: tl.tensor,
@@ -93,7 +94,8 @@ def scores_full_width_kernel(
     score_tile(row_ptr, stride_col, row_scores_ptr, first, num_blocks, pinned, start, limit, BS, BS_POW2, TILE, False)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# What no access is aligned by is kept out of the specialisation: other shapes need no other kernel.
+@triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator]
 def scores_live_kernel(
     logits_ptr: tl.tensor,
     starts_ptr: tl.tensor,

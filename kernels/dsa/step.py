@@ -14,6 +14,7 @@ from profkit.kernels.dsa.flags import empty_flags, flag_candidates
 from profkit.kernels.dsa.inputs import LogitSource, digest_contexts, masked_share, most_tokens
 from profkit.kernels.dsa.mask import mask_columns
 from profkit.kernels.dsa.select import SelectForm, select_candidate_blocks
+from profkit.kernels.shapes import positive
 from profkit.workload import BuildContext, InputSet, Layer, Scope, Step
 
 #: DeepSeek-V4.1-Flash: layer 20 chooses the candidates, and every fourth layer after it reads them.
@@ -160,10 +161,7 @@ def checked_sizes(context: BuildContext) -> Sizes:
         ProfkitError: one that is too small or too large.
     """
     names = ("rows", "width", "context", "block_size", "candidates", "consumers")
-    sizes = Sizes(**{name: context.int_shape(name) for name in names})
-    for name in names:
-        if getattr(sizes, name) < 1:
-            raise ProfkitError(f"dsa-candidates: --shape {name}={getattr(sizes, name)} must be at least 1.")
+    sizes = Sizes(**positive("dsa-candidates", context, names))
     most = most_tokens(sizes.rows, sizes.consumers + 1)
     if sizes.width > most:
         raise ProfkitError(

@@ -36,7 +36,7 @@ class TopkLaunch:
     sample: int
 
 
-TUNED_TOPK = TopkLaunch(tile=8192, warps=32, capacity=8192, sample=2048)
+TUNED_TOPK = TopkLaunch(tile=4096, warps=16, capacity=8192, sample=2048)
 
 #: The lowest bit of a score that the pivot decides: sign, exponent and seven bits of the mantissa are enough.
 _PIVOT_BIT = 16
@@ -177,7 +177,14 @@ def write_candidates(
         tl.store(out_ptr + slot * stride_slot, tl.full([TILE], -1, tl.int32), mask=slot < slots)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# Only num_blocks aligns an access. The others are kept out of the specialisation, and the block size is no constant:
+# this kernel takes seconds to compile.
+@triton.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize=[
+        *("width", "row_repeat", "block_size", "slots", "target"),
+        *("out_stride_row", "out_stride_slot"),
+    ]
+)
 def topk_live_kernel(
     scores_ptr: tl.tensor,
     starts_ptr: tl.tensor,
@@ -188,12 +195,12 @@ def topk_live_kernel(
     width: tl.tensor,
     num_blocks: tl.tensor,
     row_repeat: tl.tensor,
+    block_size: tl.tensor,
     slots: tl.tensor,
     target: tl.tensor,
     out_stride_row: tl.tensor,
     out_stride_slot: tl.tensor,
     HAS_STARTS: tl.constexpr,
-    BS: tl.constexpr,
     CAPACITY: tl.constexpr,
     SAMPLE: tl.constexpr,
     PIVOT_BIT: tl.constexpr,
@@ -201,7 +208,7 @@ def topk_live_kernel(
 ) -> None:
     """One row: the blocks of its highest scores in ascending order, then -1."""
     row = tl.program_id(0).to(tl.int64)
-    _, _, blocks, _ = scored_blocks(starts_ptr, ends_ptr, row_repeat, width, num_blocks, HAS_STARTS, BS)
+    _, _, blocks, _ = scored_blocks(starts_ptr, ends_ptr, row_repeat, width, num_blocks, HAS_STARTS, block_size)
     source_ptr = scores_ptr + row * num_blocks
     row_scores_ptr = kept_scores_ptr + row * CAPACITY
     row_blocks_ptr = kept_blocks_ptr + row * CAPACITY
@@ -276,9 +283,8 @@ def topk_live(
     target = math.isqrt(slots * capacity)
     topk_live_kernel[(rows, 1, 1)](
         *(scores, starts, ends, out, kept_scores, kept_blocks),
-        *(width, scores.shape[1], row_repeat, slots, target, *out.stride()),
+        *(width, scores.shape[1], row_repeat, block_size, slots, target, *out.stride()),
         HAS_STARTS=starts is not None,
-        BS=block_size,
         CAPACITY=capacity,
         SAMPLE=launch.sample,
         PIVOT_BIT=_PIVOT_BIT,

@@ -44,15 +44,15 @@ DSA_CANDIDATES = Workload(
     # The mask kernel of the live range, alone: flags are built beforehand.
     tunable=Tunable(
         parameters={
-            "floor": Parameter((1, 2, 4, 8, 16), "fewest programs a row"),
-            "total": Parameter((256, 512, 1024, 2048, 4096, 8192), "programs of all rows that are aimed for"),
+            "floor": Parameter((1, 4, 8), "fewest programs a row"),
+            "total": Parameter((256, 512, 1024, 2048, 8192), "programs of all rows that are aimed for"),
             "tile": Parameter((1024, 2048, 4096, 8192), "columns that a program masks at once"),
             "warps": Parameter((2, 4, 8), "warps a program"),
             "vector": Parameter((1, 4), "adjacent columns that share one flag load and one store"),
         },
         regions={
-            f"rows {rows}, {name}": {"rows": rows, "context": tokens}
-            for rows in (1, 8, 52, 256)
+            f"r{rows}-{name}": {"rows": rows, "context": tokens}
+            for rows in (52, 1, 8, 256)
             for name, tokens in _CONTEXTS.items()
         },
         build=_build_problem,

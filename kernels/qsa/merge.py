@@ -67,14 +67,14 @@ def merge_plain_kernel(
     gate_ptr: tl.tensor,
     out_ptr: tl.tensor,
     num_rows: tl.tensor,
-    HEADS: tl.constexpr,
     D: tl.constexpr,
     SPLITS: tl.constexpr,
     SPLITS_POW2: tl.constexpr,
 ) -> None:
     """One (row, head), all splits at once."""
-    pair = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)
-    stride = num_rows.to(tl.int64) * HEADS
+    heads = tl.num_programs(1)
+    pair = tl.program_id(0).to(tl.int64) * heads + tl.program_id(1)
+    stride = num_rows.to(tl.int64) * heads
     dim = tl.arange(0, D)
     split = tl.arange(0, SPLITS_POW2)
     weight = _weights(lse_ptr + pair, split, stride, _highest(lse_ptr + pair, split, stride, SPLITS), SPLITS)
@@ -92,7 +92,6 @@ def merge_loop_kernel(
     gate_ptr: tl.tensor,
     out_ptr: tl.tensor,
     num_rows: tl.tensor,
-    HEADS: tl.constexpr,
     D: tl.constexpr,
     SPLITS: tl.constexpr,
     SPLITS_POW2: tl.constexpr,
@@ -100,8 +99,9 @@ def merge_loop_kernel(
     COLUMNS: tl.constexpr,
 ) -> None:
     """One (row, head, COLUMNS columns), CHUNK splits at a time; the LSEs of all splits are few and come first."""
-    pair = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)
-    stride = num_rows.to(tl.int64) * HEADS
+    heads = tl.num_programs(1)
+    pair = tl.program_id(0).to(tl.int64) * heads + tl.program_id(1)
+    stride = num_rows.to(tl.int64) * heads
     dim = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     every = tl.arange(0, SPLITS_POW2)
     highest = _highest(lse_ptr + pair, every, stride, SPLITS)
@@ -123,7 +123,6 @@ def merge_launch(
     """The kernel, its grid, its positional arguments, and its constants and launch options."""
     splits, rows, heads, head_dim = partials.outputs.shape
     constants = {
-        "HEADS": heads,
         "D": head_dim,
         "SPLITS": splits,
         "SPLITS_POW2": triton.next_power_of_2(splits),

@@ -17,12 +17,13 @@ PARAMETERS = {
     "warps": Parameter(WARPS, "warps a program"),
 }
 
-#: (Row, KV head) pairs: in every region of the tables its upper bound, which captured batch sizes hit, and in most one
-#: between the bounds. 512 pairs of one KV head are the 128 requests of 4 rows that the sm_90 table was tuned on, 4 and
-#: 16 its 1 and 4 requests of 4 rows.
-PAIRS = (4, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
-#: Pairs past the last bound, in decode and prefill.
+#: (Row, KV head) pairs, in decode. First one of every region of the tables, mostly its upper bound, which captured
+#: batch sizes hit; with the two past the last bound, in decode and prefill, these come first, so that a sweep that is
+#: stopped early has seen every region. Then sizes between the bounds. With one KV head 512 are the 128 requests of 4
+#: rows that the sm_90 table was tuned on, 4 and 16 its 1 and 4 requests of 4 rows.
+PAIRS = (4, 32, 64, 128, 256, 512, 2048)
 MANY_PAIRS = 3072
+PAIRS_BETWEEN = (16, 48, 96, 192, 384, 1024)
 
 #: Query heads a KV head, and the page size that goes with them: 3 and 6 are 8 and 4 ranks, 12 is 1 or 2.
 GROUP_PAGES = {3: 784, 6: 784, 12: 1568}
@@ -35,7 +36,8 @@ PREFILL_ROWS = 1024
 
 
 def _regions() -> Iterator[tuple[str, Mapping[str, ShapeValue]]]:
-    for pairs, mode in (*((pairs, "decode") for pairs in (*PAIRS, MANY_PAIRS)), (MANY_PAIRS, "prefill")):
+    first = [*((pairs, "decode") for pairs in (*PAIRS, MANY_PAIRS)), (MANY_PAIRS, "prefill")]
+    for pairs, mode in (*first, *((pairs, "decode") for pairs in PAIRS_BETWEEN)):
         for group, page in GROUP_PAGES.items():
             for kv_heads in KV_HEADS:
                 for dtype in DTYPES:

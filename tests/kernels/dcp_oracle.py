@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-WIDTH_DTYPE = {2: torch.int16, 4: torch.int32}
+WIDTH_DTYPE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)

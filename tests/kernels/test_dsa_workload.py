@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the kernels need torch")
 pytest.importorskip("triton", reason="the kernels need triton")
+
+from step_runs import captured_graph_follows_refreshed_inputs, opened_ranges, run, same  # noqa: E402
 
 from profkit import kernels  # noqa: E402
 from profkit.capture.triton_intercept import intercepted  # noqa: E402
@@ -27,20 +28,6 @@ def context(variant: str, device: str = "cpu", seed: int = 0, **shapes: ShapeVal
     return BuildContext(variant, {**defaults, **SMALL, **shapes}, device, seed)
 
 
-def run(step: Step, inputs: InputSet = "digest") -> dict[str, torch.Tensor]:
-    step.refresh(inputs)
-    step.run(lambda name: nullcontext())
-    return outputs(step)
-
-
-def outputs(step: Step) -> dict[str, torch.Tensor]:
-    return {name: tensor.cpu().clone() for name, tensor in step.outputs().items()}
-
-
-def same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
 @pytest.mark.parametrize("inputs", ["digest", "timing"])
 @pytest.mark.parametrize("width", [640, 643])
 def test_all_variants_agree(width: int, inputs: InputSet, device: str) -> None:
@@ -56,7 +43,7 @@ def test_a_mask_left_out_shows_in_every_layer(device: str) -> None:
     masked = run(step)
     step.refresh("digest")
     step.layers[0].run(lambda name: nullcontext())
-    unmasked = outputs(step)
+    unmasked = {name: tensor.cpu() for name, tensor in step.outputs().items()}
     assert torch.equal(masked["layers.20.source/candidates"], unmasked["layers.20.source/candidates"])
     for consumer in CONSUMERS:
         differs = masked[f"{consumer}/live_logits"] != unmasked[f"{consumer}/live_logits"]
@@ -134,18 +121,7 @@ def test_launch_shapes_do_not_depend_on_the_context(device: str) -> None:
 
 def test_ranges_of_a_step(device: str) -> None:
     def ranges(variant: str) -> list[str]:
-        opened: list[str] = []
-        path: list[str] = []
-
-        @contextmanager
-        def scope(name: str) -> Iterator[None]:
-            path.append(name)
-            opened.append("/".join(path))
-            yield
-            path.pop()
-
-        WORKLOAD.build(context(variant, device, consumers=1)).run(scope)
-        return opened
+        return opened_ranges(WORKLOAD.build(context(variant, device, consumers=1)))
 
     source, consumer = "layers.20.source", "layers.24.consumer"
     plain = [source, f"{source}/select", consumer, f"{consumer}/mask"]
@@ -195,18 +171,7 @@ def test_an_unknown_variant_is_refused() -> None:
 @pytest.mark.parametrize("variant", WORKLOAD.variants)
 def test_a_captured_step_follows_refreshed_inputs(variant: str) -> None:
     shapes: dict[str, ShapeValue] = {"rows": 20, "width": 1 << 16, "context": 512, "candidates": 256}
-    step = WORKLOAD.build(context(variant, "cuda", **shapes))
-    expected: dict[InputSet, dict[str, torch.Tensor]] = {inputs: run(step, inputs) for inputs in ("timing", "digest")}
-    graph = torch.cuda.CUDAGraph()
-    step.refresh("timing")
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        step.run(lambda name: nullcontext())
-    for inputs in ("digest", "timing", "digest"):
-        step.refresh(inputs)
-        graph.replay()
-        torch.cuda.synchronize()
-        assert same(outputs(step), expected[inputs])
+    assert captured_graph_follows_refreshed_inputs(WORKLOAD.build(context(variant, "cuda", **shapes)))
 
 
 @pytest.mark.gpu

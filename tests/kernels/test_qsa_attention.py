@@ -193,7 +193,7 @@ def test_the_shapes_of_upstreams_tests(case: Case, table: str) -> None:
 
 @pytest.mark.gpu
 def test_a_cache_of_more_than_2_31_elements() -> None:
-    # 2 KV heads x 1568 tokens x 512 elements a block: block 1,400 begins past element 2^31.
+    # 2 KV heads x 1568 tokens x 512 elements a block: blocks from 1,338 on begin past element 2^31.
     operands = case_operands(Case(4, 24, 2, 1568, mixed=False), "cuda")
     large = torch.empty(1500, 2, 1568, 512, dtype=torch.bfloat16, device="cuda")
     keys, values = large.permute(0, 2, 1, 3)[..., :256], large.permute(0, 2, 1, 3)[..., 256:]

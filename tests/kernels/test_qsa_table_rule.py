@@ -180,6 +180,17 @@ def test_regions_that_were_not_measured_leave_no_table(tmp_path: Path) -> None:
     assert "Not measured, so no table: 1-24 fp8, 25-32 bits_16" in done.stdout
 
 
+def test_a_region_without_the_known_entries_is_left_out_and_named() -> None:
+    known = {DEFAULT: 10, SM_90: 9, NEW: 8}
+    without, nothing = swept(known, rows=8), swept(known, rows=12)
+    without["configurations"] = [c for c in without["configurations"] if c["parameters"] != _named(DEFAULT)]
+    nothing["timing"], nothing["configurations"] = {}, []
+    document = sweep(swept(known), without, nothing)
+    assert qsa_table.untimed([document]) == ["r8 hot", "r12"]
+    (choice,) = qsa_table.choose([document]).values()
+    assert choice.points == 1
+
+
 def test_sweeps_of_two_devices_or_of_something_else_are_refused() -> None:
     one = sweep(swept({DEFAULT: 10, SM_90: 9}))
     with pytest.raises(SystemExit, match="One table is of one device"):
