@@ -80,20 +80,26 @@ def capture(
     graph_level: Annotated[
         bool, typer.Option("--graph-level", help="nsys: time the step once more, traced at graph level.")
     ] = False,
+    nproc: Annotated[
+        int | None, typer.Option(help="Ranks: a process and a GPU each, in one process group, each with its own trace.")
+    ] = None,
+    rank_timeout: Annotated[
+        float | None, typer.Option(help="With --nproc: seconds after which ranks that hang are given up; 600.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Record a workload, or any command given after --, into a run directory."""
-    from profkit.capture.plan import Options
-    from profkit.commands.capture import capture_command, capture_pairs, capture_workload, pairs_options
+    from profkit.capture.plan import RANK_TIMEOUT_S, Options
+    from profkit.commands.capture import capture_command, capture_pairs, capture_workload, on_ranks, pairs_options
 
     trailing: Trailing = context.obj
     if trailing.command is not None:
         if workload is not None:
             raise ProfkitError(f"Give either a workload ({workload}) or a command after --, not both.")
-        if (against, pairs, stop_after, keep_report, graph_level) != (None, None, None, None, False):
+        if (against, pairs, stop_after, keep_report, nproc, rank_timeout) != (None,) * 6 or graph_level:
             raise ProfkitError(
-                "--against, --pairs, --stop-after, --keep-report and --graph-level belong to a workload, not to a "
-                "command."
+                "--against, --pairs, --stop-after, --keep-report, --graph-level, --nproc and --rank-timeout belong to "
+                "a workload, not to a command."
             )
         summary, exit_code = capture_command(trailing.command, nsys_args, output, force=force, profiler=profiler)
         typer.echo(summary, err=True)
@@ -112,7 +118,14 @@ def capture(
         seed=seed,
         run_bodies=run_bodies,
         graph_level=graph_level,
+        nproc=nproc,
+        rank_timeout_s=RANK_TIMEOUT_S if rank_timeout is None else rank_timeout,
     )
+    launched = on_ranks(options)
+    if launched is None:
+        typer.echo("rank 0's profkit captures all ranks")
+        return
+    options = launched
     repeated = pairs_options(against, pairs, stop_after, keep_report, with_floor=floor)
     if repeated is not None:
         typer.echo(capture_pairs(options, repeated, output, force=force))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -133,11 +133,16 @@ class SilentNodes:
 
     Args:
         count: all of them.
-        in_layers: those that were captured in a layer's range.
+        layer_scopes: how many of them were captured in each scope of a layer: path down to the layer, path inside it.
     """
 
     count: int
-    in_layers: int
+    layer_scopes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def in_layers(self) -> int:
+        """Those that were captured in a layer's range."""
+        return sum(self.layer_scopes.values())
 
 
 def silent_nodes(trace: Trace, attribution: Attribution) -> SilentNodes:
@@ -146,20 +151,26 @@ def silent_nodes(trace: Trace, attribution: Attribution) -> SilentNodes:
     cloned = nodes.loc[(nodes["origin"] != NONE).to_numpy(), ["process", "node"]].drop_duplicates()
     ran = _nodes_that_ran(ops)
     if not len(cloned) or not len(ran):
-        return SilentNodes(0, 0)
+        return SilentNodes(0)
     graphs = pd.unique(joint_key(ran["process"].to_numpy(), ran["node"].to_numpy() >> 32))
     mine = np.isin(joint_key(cloned["process"].to_numpy(), cloned["node"].to_numpy() >> 32), graphs)
     left = cloned[mine].merge(ran, how="left", on=["process", "node"], indicator=True)
     left = left[(left["_merge"] == "left_only").to_numpy()]
     if not len(left):
-        return SilentNodes(0, 0)
+        return SilentNodes(0)
     # The nodes as ops that never ran: the same lineage leads to the range in which each was captured.
     columns = {name: left[name].to_numpy() for name in ("process", "node")}
     unseen = dataclasses.replace(trace, ops=table(OPS, columns))
     scopes = ScopeTable()
     found = lineage.attribute(unseen, attribution.ranges, scopes)
-    layered = np.array([place(path).layer is not None for path in scopes.paths], dtype=bool)
-    return SilentNodes(len(left), int(layered[found.scope].sum()))
+    places = [place(path) for path in scopes.paths]
+    counts = np.bincount(found.scope, minlength=len(places)).tolist()
+    layered = {
+        "/".join(part for part in (where.path, where.inside) if part): count
+        for where, count in zip(places, counts, strict=True)
+        if count and where.layer is not None
+    }
+    return SilentNodes(len(left), layered)
 
 
 def _nodes_that_ran(ops: pd.DataFrame) -> pd.DataFrame:

@@ -26,6 +26,7 @@ class _Plan(msgspec.Struct):
 
     arms: list[_Arm]
     pairs: int
+    nproc: int | None = None
 
 
 def read_plan(file: Path, schema: str) -> dict[str, Any]:
@@ -80,7 +81,9 @@ def missing(spec: str) -> Iterator[Missing]:
         if path.is_dir() and (root / PLAN_FILE).is_file():
             plan = read(root)
             for name in [arm["name"] for arm in plan["arms"] if arms is None or arm["name"] in arms]:
-                absent = [n for n in range(plan["pairs"]) if not run_dir.is_run(root / name / str(n) / "0")]
+                ranks = range(plan.get("nproc") or 1)
+                pairs = [(n, root / name / str(n)) for n in range(plan["pairs"])]
+                absent = [n for n, pair in pairs if not all(run_dir.is_run(pair / str(rank)) for rank in ranks)]
                 if absent:
                     yield Missing(name, absent, plan["pairs"])
             return

@@ -55,6 +55,12 @@ class _Compiles(msgspec.Struct):
     inside: list[Any] = []
 
 
+class _Ranks(msgspec.Struct):
+    rank: Annotated[int, msgspec.Meta(ge=0)]
+    world_size: Annotated[int, msgspec.Meta(ge=1)]
+    job: str
+
+
 class _Record(msgspec.Struct):
     """The fields of run.json that reports use, with their types; see docs/run-directory.md for all of them."""
 
@@ -73,6 +79,7 @@ class _Record(msgspec.Struct):
     set_aside: dict[str, Any] | None = None
     floor: dict[str, Any] | None = None
     untraced_digests_equal: bool | None = None
+    ranks: _Ranks | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,11 @@ class Run:
 def is_run(path: Path) -> bool:
     """Whether `path` is a directory with a run.json in it."""
     return (path / RUN_FILE).is_file()
+
+
+def is_job(path: Path) -> bool:
+    """Whether `path` is a directory with the run directories of a job's ranks in it, and nothing else."""
+    return path.is_dir() and is_run(path / "0") and all(e.name.isdigit() and is_run(e) for e in path.iterdir())
 
 
 def load(path: Path) -> Run:
@@ -157,7 +169,7 @@ def new(path: Path, *, force: bool = False) -> Iterator[Path]:
     """
     if path.exists() and not force:
         raise ProfkitError(f"{path} exists and will not be overwritten. Choose another -o, or add --force.")
-    if path.exists() and not (path.is_dir() and (is_run(path) or not any(path.iterdir()))):
+    if path.exists() and not (path.is_dir() and (is_run(path) or is_job(path) or not any(path.iterdir()))):
         raise ProfkitError(
             f"{path} exists and is not a run directory, so --force will not replace it. Choose another -o."
         )

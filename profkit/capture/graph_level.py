@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import nsys
-from profkit.capture.job import make_job
-from profkit.capture.plan import Plan
+from profkit.capture import nsys, ranks
+from profkit.capture.job import Job
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 from profkit.readers.sqlite_columns import Database
@@ -43,20 +42,22 @@ class GraphLevel:
         return [{"code": "graph-level-not-measured", "message": self.problem}]
 
 
-def measure(plan: Plan, found: nsys.Nsys, work: Path) -> GraphLevel:
-    """Record the step of `plan` at graph level. Failing is no reason to give up the capture that asks for it.
+def measure(found: nsys.Nsys, crew: Sequence[Workers], jobs: Sequence[Job]) -> Sequence[GraphLevel]:
+    """Record one job a rank at graph level. Failing is no reason to give up the capture that asks for it.
 
     Args:
-        work: an empty directory for the recording, which is not kept.
+        crew: each rank's workers, whose directories are not kept.
+        jobs: of the ``nsys`` recorder.
     """
-    workers = Workers(work, found, None, graph_trace="graph")
-    job = make_job(plan, "nsys", work, nvtx=found.nvtx_api)
     try:
-        workers.run(job)
-        nsys.export(found, work, workers.log(job))
-        return GraphLevel(summarise(step_times_us(work / nsys.TRACE_FILE), plan.replays))
+        ranks.run(crew, jobs)
+        nsys.export(found, [(own.work, own.log(job)) for own, job in zip(crew, jobs, strict=True)])
+        return [
+            GraphLevel(summarise(step_times_us(own.work / nsys.TRACE_FILE), job.replays))
+            for own, job in zip(crew, jobs, strict=True)
+        ]
     except ProfkitError as error:
-        return GraphLevel(problem=f"The step at graph level could not be timed: {error}")
+        return [GraphLevel(problem=f"The step at graph level could not be timed: {error}")] * len(crew)
 
 
 def step_times_us(trace: Path) -> list[float]:

@@ -48,7 +48,7 @@ class Finished:
     Args:
         path: its directory.
         arms: its arms, first the one named by ``--variant``.
-        records: each repetition that is there, in the order of recording, with its run.json.
+        records: each repetition that is there, in the order of recording, with the run.json of each of its ranks.
         total: repetitions planned.
         durations_s: of the repetitions recorded now.
         why: why its profiler was used.
@@ -56,7 +56,7 @@ class Finished:
 
     path: Path
     arms: Sequence[Arm]
-    records: Sequence[tuple[Repetition, Mapping[str, Any]]]
+    records: Sequence[tuple[Repetition, Sequence[Mapping[str, Any]]]]
     total: int
     durations_s: Sequence[float]
     why: str
@@ -79,7 +79,7 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
         arms = pairs_plan.make_arms(variant, against)
         described = pairs_plan.describe(planned, arms, wanted.pairs, keep_report=wanted.keep_report)
         session = Session(planned, found, Floor(planned.profiler, found, wanted.with_floor), wanted.keep_report)
-        order = pairs_plan.interleaved(arms, wanted.pairs)
+        order = pairs_plan.interleaved(arms, wanted.pairs, planned.nproc)
         with locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
                 check_same(output, "a repeated capture", planned_file.read(output), described)
@@ -88,7 +88,7 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
                 pairs_plan.write(output, described)
             _remove_partial(output)
             durations_s = _record_missing(session, order, output, wanted.stop_after_s)
-            if all(run_dir.is_run(repetition.directory(output)) for repetition in order):
+            if all(repetition.is_complete(output) for repetition in order):
                 _mark_stalled(arms, order, output)
             return Finished(output, arms, _records(order, output), len(order), durations_s, planned.why)
 
@@ -140,15 +140,16 @@ def _start_over(output: Path) -> None:
 
 def _remove_partial(output: Path) -> None:
     """Remove what a killed capture left under temporary names; nobody else can be writing here now."""
-    for partial in output.glob("*/*/.0.*.part"):
-        shutil.rmtree(partial)
+    for pattern in ("*/*/.0.*.part", "*/.*.part"):
+        for partial in output.glob(pattern):
+            shutil.rmtree(partial)
 
 
 def _record_missing(
     session: Session, order: Sequence[Repetition], output: Path, stop_after_s: float | None
 ) -> list[float]:
     """Record each repetition of `order` that is not there; returns how long each took, in seconds."""
-    missing = [repetition for repetition in order if not run_dir.is_run(repetition.directory(output))]
+    missing = [repetition for repetition in order if not repetition.is_complete(output)]
     durations_s: list[float] = []
     begun = time.monotonic()
     if not missing:
@@ -185,18 +186,23 @@ def _record(session: Session, repetition: Repetition, output: Path) -> None:
         record_into(own, temporary, crash_log=crash_log, repetition=repetition.to_dict())
 
 
-def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition, Mapping[str, Any]]]:
-    directories = [(repetition, repetition.directory(output)) for repetition in order]
-    return [(repetition, run_dir.load(path).record) for repetition, path in directories if run_dir.is_run(path)]
+def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition, Sequence[Mapping[str, Any]]]]:
+    return [
+        (repetition, [run_dir.load(path).record for path in repetition.runs(output)])
+        for repetition in order
+        if repetition.is_complete(output)
+    ]
 
 
 def _mark_stalled(arms: Sequence[Arm], order: Sequence[Repetition], output: Path) -> None:
     """Write the `set_aside` field of every repetition, decided from all of its arm."""
     for arm in arms:
-        runs = [run_dir.load(repetition.directory(output)) for repetition in order if repetition.arm == arm]
-        for run, verdict in zip(runs, set_aside.judge([run.record for run in runs]), strict=True):
-            if run.record.get("set_aside") != verdict:
-                _rewrite(run, {**run.record, "set_aside": verdict})
+        jobs = [[run_dir.load(path) for path in own.runs(output)] for own in order if own.arm == arm]
+        verdicts = set_aside.judge([[run.record for run in job] for job in jobs])
+        for job, verdict in zip(jobs, verdicts, strict=True):
+            for run in job:
+                if run.record.get("set_aside") != verdict:
+                    _rewrite(run, {**run.record, "set_aside": verdict})
 
 
 def _rewrite(run: run_dir.Run, content: Mapping[str, Any]) -> None:

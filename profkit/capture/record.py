@@ -27,6 +27,7 @@ def workload_record(
     trace: str,
     files: Sequence[str],
     repetition: Mapping[str, Any] | None,
+    ranks: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """run.json for a captured workload.
 
@@ -40,6 +41,7 @@ def workload_record(
         trace: the trace's file name.
         files: names of all files beside run.json.
         repetition: which of the repetitions of a repeated capture this is, None for a single one.
+        ranks: which of a job's ranks this is, None for a process without a group.
     """
     outputs = traced["digests"]
     equal = None if untraced is None or outputs is None else untraced["digests"] == outputs
@@ -75,6 +77,7 @@ def workload_record(
         "untraced_digests_equal": equal,
         "graph_level": graph_level.content,
         "floor": floor.measured.content,
+        "ranks": ranks,
         "repetition": repetition,
         "set_aside": None,
         "warnings": [*_warnings(traced, equal), *floor.measured.warnings, *graph_level.warnings],
@@ -123,6 +126,7 @@ def command_record(
         "untraced_digests_equal": None,
         "graph_level": None,
         "floor": None,
+        "ranks": None,
         "repetition": None,
         "set_aside": None,
         "warnings": warnings,

@@ -50,7 +50,7 @@ def compare(
         notes: reasons that the caller already has, listed with the rest.
     """
     gates = gates or Gates()
-    samples: Samples = "runs" if min(len(before.runs), len(after.runs)) > 1 else "replays"
+    samples: Samples = "runs" if min(before.independent_runs, after.independent_runs) > 1 else "replays"
     thresholds = thresholds or (OVER_RUNS if samples == "runs" else Thresholds())
     timed = all(run.census.info.timed for side in (before, after) for run in side.runs)
     after, kind_notes, unlike_kinds = matched(before, after)
@@ -213,8 +213,7 @@ def _differences(
     scale = np.array([1.0 / selected_layers if r.selected else 1.0 for r in rows])[:, None]
     before = np.stack([r.step_ns_before for r in rows]) * scale / censuses[0].step_weight
     after = np.stack([r.step_ns_after for r in rows]) * scale / censuses[1].step_weight
-    if samples == "runs":
-        before, after = _run_means(before, censuses[0]), _run_means(after, censuses[1])
+    before, after = _sampled(before, censuses[0], samples), _sampled(after, censuses[1], samples)
     return differences(before, after, thresholds)
 
 
@@ -234,8 +233,7 @@ def _total(
     weight = [c.step_weight * selected_layers for c in censuses]
     before = np.stack([r.step_ns_before for r in mine]).sum(axis=0)[None, :] / weight[0]
     after = np.stack([r.step_ns_after for r in mine]).sum(axis=0)[None, :] / weight[1]
-    if samples == "runs":
-        before, after = _run_means(before, censuses[0]), _run_means(after, censuses[1])
+    before, after = _sampled(before, censuses[0], samples), _sampled(after, censuses[1], samples)
     return differences(before, after, thresholds)
 
 
@@ -251,9 +249,7 @@ def _layer_changes(
     chosen = before.layers["selected"].to_numpy()
     pairs = [(b, a) for b, a in pairs if chosen[b]]
     sides = [_by_layer(c, [p[i] for p in pairs]) for i, c in enumerate((before, after))]
-    by_step = [side[1] for side in sides]
-    if samples == "runs":
-        by_step = [_run_means(by_step[0], before), _run_means(by_step[1], after)]
+    by_step = [_sampled(side[1], census, samples) for side, census in zip(sides, (before, after), strict=True)]
     stats = differences(by_step[0], by_step[1], thresholds) if timed else None
     changes: list[LayerChange] = []
     for row, (b, _) in enumerate(pairs):
@@ -282,9 +278,24 @@ def _by_layer(census: KindCensus, layers: Sequence[int]) -> tuple[list[int], Flo
     return launches, by_step
 
 
-def _run_means(by_step: Floats, census: KindCensus) -> Floats:
-    runs = census.run_of_step
-    return np.stack([by_step[:, runs == run].mean(axis=1) for run in np.unique(runs)], axis=1)
+def _sampled(by_step: Floats, census: KindCensus, samples: Samples) -> Floats:
+    """The samples that are compared, one a column: means of jobs; or replays, those of one job's ranks as their mean.
+
+    The ranks of a job wait for each other, so that one replay of all of them is one sample.
+    """
+    job = census.job_of_step
+    if samples == "runs":
+        # By weight, so that every rank of a job counts once.
+        means = [
+            np.average(by_step[:, mine], axis=1, weights=census.step_weight[mine])
+            for mine in (job == number for number in np.unique(job))
+        ]
+        return np.stack(means, axis=1)
+    _, replays = np.unique(census.run_of_step, return_counts=True)
+    if len(np.unique(job)) == 1 and len(replays) > 1 and len(set(replays.tolist())) == 1:
+        mean: Floats = by_step.reshape(len(by_step), len(replays), -1).mean(axis=1)
+        return mean
+    return by_step
 
 
 def _status(row: Row, notable: bool, steps: tuple[int, int]) -> Status:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from profkit import jobs
 from profkit.accounting import Census, KindCensus
 from profkit.comparison.rows import Row
 from profkit.comparison.thresholds import Thresholds
@@ -60,7 +61,17 @@ class Input:
         Raises:
             CannotTellError: a run has no step.
         """
-        return merge([run.census.chosen for run in self.runs])
+        return merge([run.census.chosen for run in self.runs], self.jobs)
+
+    @property
+    def jobs(self) -> list[int]:
+        """For each run the number of the job that it is a rank of; a run that is no rank is a job of its own."""
+        return jobs.numbers([run.record for run in self.runs])
+
+    @property
+    def independent_runs(self) -> int:
+        """Jobs: the ranks of one are no independent runs."""
+        return len(set(self.jobs))
 
 
 @dataclass(frozen=True)
@@ -203,7 +214,8 @@ class Comparison:
 
     Args:
         steps: of all runs of a side together.
-        samples: what times were compared over: independent runs where both sides have several, else replays.
+        samples: what times were compared over: independent runs if both sides have several, else replays. The ranks of
+            a job are one run.
         elsewhere: launches in layers or scopes that were not selected, per step.
         outside: launches outside layers, per step.
         untraced, graph_level, traced: step times without a profiler, in a recording of whole graphs, and in the traces

@@ -37,10 +37,21 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
         if few:
             yield Reason("fewer-replays", _several(side, len(few)) + few_replays(*few[0]))
         for code in _LOSSES:
-            said = [(run.label, d.message) for run in side.runs for d in run.census.diagnostics if d.code == code]
+            said = [
+                (run.label, d.message)
+                for run in side.runs
+                for d in run.census.diagnostics
+                if d.code == code and not (code == "nodes-without-ops" and _only_in_layers(run))
+            ]
             if said:
                 label, message = said[0]
                 yield Reason(_CODE.get(code, code), f"{_several(side, len(said))}{label}: {message}")
+
+
+def _only_in_layers(run: Input) -> bool:
+    """Whether all nodes that never ran lie in layers: those forbid a comparison, or are known to be no loss."""
+    silent = run.census.silent_nodes
+    return silent.count == silent.in_layers
 
 
 def _several(side: Input, count: int) -> str:

@@ -18,15 +18,18 @@ LARGEST_GAP_US = 2.0
 
 def recorded(before: Input, after: Input, field: Literal["untraced", "graph_level"]) -> StepTimes | None:
     """The step times that captures keep in run.json; None where a side has none."""
-    sides = [[_field(run, field) for run in side.runs] for side in (before, after)]
-    return _step_times([[s for s in side if isinstance(s.get("median"), int | float)] for side in sides])
+    return _step_times([[(job, _field(run, field)) for job, run in _by_job(side)] for side in (before, after)])
 
 
 def traced(before: Input, after: Input) -> StepTimes | None:
     """First start to last end of each step in the traces; None where nothing was timed."""
     if not all(run.census.info.timed for side in (before, after) for run in side.runs):
         return None
-    return _step_times([[_summary(run) for run in side.runs] for side in (before, after)])
+    return _step_times([[(job, _summary(run)) for job, run in _by_job(side)] for side in (before, after)])
+
+
+def _by_job(side: Input) -> Iterator[tuple[int, Input]]:
+    return zip(side.jobs, side.runs, strict=True)
 
 
 def _field(run: Input, field: str) -> Mapping[str, Any]:
@@ -39,20 +42,28 @@ def _summary(run: Input) -> Mapping[str, Any]:
     return {"p25": p25, "median": median, "p75": p75}
 
 
-def _step_times(sides: Sequence[Sequence[Mapping[str, Any]]]) -> StepTimes | None:
-    if not sides[0] or not sides[1]:
-        return None
-    medians = [tuple(float(run["median"]) for run in side) for side in sides]
-    first = [side[0] for side in sides]
-    known = all(isinstance(s.get(q), int | float) for s in first for q in ("p25", "p75"))
+def _step_times(sides: Sequence[Sequence[tuple[int, Mapping[str, Any]]]]) -> StepTimes | None:
+    """Of each run's job and summary: the median over jobs, of which each is the mean over its ranks."""
+    medians: list[tuple[float, ...]] = []
+    first: list[Mapping[str, Any]] = []
+    for side in sides:
+        known = [(job, s) for job, s in side if isinstance(s.get("median"), int | float)]
+        if not known:
+            return None
+        by_job: dict[int, list[float]] = {}
+        for job, summary in known:
+            by_job.setdefault(job, []).append(float(summary["median"]))
+        medians.append(tuple(statistics.fmean(ranks) for ranks in by_job.values()))
+        first.append(known[0][1])
+    spread = all(isinstance(s.get(q), int | float) for s in first for q in ("p25", "p75"))
     return StepTimes(
         before_us=statistics.median(medians[0]),
         after_us=statistics.median(medians[1]),
         runs_before=medians[0],
         runs_after=medians[1],
-        spread_us=sum(float(s["p75"]) - float(s["p25"]) for s in first) if known else 0.0,
+        spread_us=sum(float(s["p75"]) - float(s["p25"]) for s in first) if spread else 0.0,
         # The middle halves of the two samples of step times do not touch.
-        apart=known and (first[0]["p75"] < first[1]["p25"] or first[1]["p75"] < first[0]["p25"]),
+        apart=spread and (first[0]["p75"] < first[1]["p25"] or first[1]["p75"] < first[0]["p25"]),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from profkit.comparison.model import Comparison, Finding, Fusion, Input, StepTimes
 from profkit.floor import FACTOR
+from profkit.reporters import ranks_data
 
 SCHEMA = "profkit.diff/1"
 
@@ -36,6 +37,7 @@ def report(comparison: Comparison) -> dict[str, Any]:
         "outside": [_finding(f, comparison, 1) for f in comparison.outside],
         "scopes": _scopes(comparison),
         "fusions": [_fusion(f) for f in comparison.fusions],
+        **(ranks_data.of_comparison(comparison) if comparison.findings else {"roles": None, "ranks": [], "skew": None}),
         "net": None
         if net is None
         else {

@@ -11,6 +11,8 @@ from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason,
 from profkit.comparison.step_times import gap_us
 from profkit.comparison.verdict import others
 from profkit.floor import FACTOR
+from profkit.jobs import ranks_by_job
+from profkit.reporters import ranks_data, ranks_text
 from profkit.reporters.diff_table import DiffTable
 from profkit.reporters.rounding import count, hundredths
 
@@ -63,7 +65,11 @@ def describe(entry: Input) -> str:
     workload = record.get("workload") or {}
     device = ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name")
     parts = [entry.label, workload.get("name"), device, census.info.profiler]
-    if len(entry.runs) > 1:
+    ranks = max(len(ranks) for ranks in [*ranks_by_job([run.record for run in entry.runs]), [0]])
+    if ranks > 1:
+        jobs = entry.independent_runs
+        parts.append(f"{ranks} ranks" if jobs == 1 else f"{jobs} runs of {ranks} ranks")
+    elif len(entry.runs) > 1:
         parts.append(f"{len(entry.runs)} runs")
     if census.kinds:
         kind = census.chosen.kind
@@ -115,6 +121,11 @@ def fusion_line(comparison: Comparison, table: DiffTable, fusion: Fusion) -> str
             f"net {hundredths(removed + absorbed, sign=True)} µs a layer"
         )
     return text + "."
+
+
+def rank_lines(comparison: Comparison) -> list[str]:
+    """Compute apart from collectives, and the ranks of a job side by side; none where no rank exchanges anything."""
+    return ranks_text.diff_lines(ranks_data.of_comparison(comparison))
 
 
 def moved_line(comparison: Comparison) -> str | None:

@@ -9,7 +9,9 @@ import numpy as np
 
 from profkit.accounting import Census, KindCensus
 from profkit.floor import FACTOR, Floor, floor_of
+from profkit.jobs import rank_of, shares
 from profkit.merging import same_layers, unlike
+from profkit.reporters import ranks_data
 from profkit.runs import RunFile
 
 SCHEMA = "profkit.layers/1"
@@ -24,7 +26,16 @@ def report(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None = None
     entries = [_run(run, census, floor_us) for run, census in runs]
     average = _average(entries)
     average["unlike"] = _unlike(runs) if average["runs"] > 1 else []
-    return {"schema": SCHEMA, "runs": entries, "average": average}
+    counted = [
+        (run.label, run.record, census.chosen) for run, census in runs if census.refusal is None and census.kinds
+    ]
+    timed = all(entry["timed"] for entry in entries)
+    return {
+        "schema": SCHEMA,
+        "runs": entries,
+        "average": average,
+        "jobs": ranks_data.of_jobs(counted, timed=timed),
+    }
 
 
 def _unlike(runs: Sequence[tuple[RunFile, Census]]) -> list[dict[str, str]]:
@@ -43,9 +54,10 @@ def _run(run: RunFile, census: Census, floor_us: float | None) -> dict[str, Any]
     floor = floor_of(record, census.chosen, floor_us) if census.kinds and census.info.timed else None
     kinds = [_kind(census, k, floor) for k in census.kinds]
     default = kinds[census.default] if kinds else None
+    rank = rank_of(record)
     return {
         "run": run.label,
-        "rank": census.info.processes[0].rank if len(census.info.processes) == 1 else None,
+        "rank": _rank_in(census) if rank is None else rank.rank,
         "device": ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name"),
         "profiler": census.info.profiler,
         "format": census.info.format,
@@ -58,7 +70,7 @@ def _run(run: RunFile, census: Census, floor_us: float | None) -> dict[str, Any]
         "default_step_kind": default["id"] if default else None,
         "layers": default["layers"] if default else [],
         "outside": default["outside"] if default else [],
-        "selected": _selected(census, floor),
+        "selected": _selected(census, floor, record),
         "floor": None if floor is None else {"us": floor.us, "source": floor.source, "factor": FACTOR},
         "beyond_steps": [
             {
@@ -77,6 +89,11 @@ def _run(run: RunFile, census: Census, floor_us: float | None) -> dict[str, Any]
         "refusal": {"code": census.refusal.code, "message": census.refusal.message} if census.refusal else None,
         "warnings": [{"code": d.code, "message": d.message} for d in census.diagnostics],
     }
+
+
+def _rank_in(census: Census) -> int | None:
+    """What the trace itself says."""
+    return census.info.processes[0].rank if len(census.info.processes) == 1 else None
 
 
 def _ledger(census: Census) -> dict[str, Any]:
@@ -160,9 +177,9 @@ def _layers(census: Census, kind: KindCensus, floor: Floor | None) -> list[dict[
     ]
 
 
-def _selected(census: Census, floor: Floor | None) -> dict[str, Any]:
+def _selected(census: Census, floor: Floor | None, record: Mapping[str, Any]) -> dict[str, Any]:
     if not census.kinds:
-        return {"layers": 0, "steps": 0, "launches": 0, "kernel_us": None, "kernels": []}
+        return {"layers": 0, "steps": 0, "launches": 0, "kernel_us": None, "by_role": None, "kernels": []}
     kind = census.chosen
     slots, layers, steps = kind.selected_slots, kind.selected_layers, kind.kind.steps
     per = max(layers * steps, 1)
@@ -172,6 +189,7 @@ def _selected(census: Census, floor: Floor | None) -> dict[str, Any]:
         "launches": _per(slots["launches"].sum(), per),
         "launches_by_kind": {k: _per(v, per) for k, v in slots.groupby("op_kind")["launches"].sum().items()},
         "kernel_us": _us(slots["ns"].sum(), per, census),
+        "by_role": ranks_data.by_role(shares(kind, record), timed=census.info.timed),
         "kernels": kernels_of_selection(census, floor),
     }
 

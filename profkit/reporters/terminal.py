@@ -14,6 +14,7 @@ from rich.text import Text
 from profkit.comparison.model import Comparison
 from profkit.errors import OutputClosedError
 from profkit.reporters import diff_sentences as say
+from profkit.reporters import ranks_text
 from profkit.reporters.diff_table import DiffTable, TableRow, build
 from profkit.reporters.layers_table import kernel_rows, set_aside_line, step_line
 from profkit.reporters.rounding import count, hundredths
@@ -69,6 +70,7 @@ def print_diff(comparison: Comparison, out: Console) -> None:
             say.floor_line(comparison),
             say.others_line(comparison),
             say.net_line(comparison, table),
+            *say.rank_lines(comparison),
             say.untraced_line(comparison),
             say.traced_line(comparison),
         ]
@@ -148,6 +150,8 @@ def print_layers(data: Mapping[str, Any], out: Console) -> None:
     """The layers report of one or more runs."""
     for entry in data["runs"]:
         _print_run(entry, out)
+    for job in data["jobs"]:
+        _print_job(job, out, timed=all(entry["timed"] for entry in data["runs"]))
     average = data["average"]
     if average["runs"] > 1:
         us = "not timed" if average["kernel_us"] is None else f"{average['kernel_us']:.2f} µs"
@@ -156,6 +160,19 @@ def print_layers(data: Mapping[str, Any], out: Console) -> None:
         )
     for other in average["unlike"]:
         out.print(Text(clean(f"Unlike the others: {other['run']}: {other['message']}."), style="yellow"))
+
+
+def _print_job(job: Mapping[str, Any], out: Console, *, timed: bool) -> None:
+    out.print(Text(clean(ranks_text.title(job)), style="bold"))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ranks_text.header(timed=timed):
+        table.add_column(name, justify="right")
+    for row in ranks_text.rows(job, timed=timed):
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    print_table(table, out)
+    for note in ranks_text.notes(job, timed=timed):
+        out.print(Text(clean(note)))
+    out.print()
 
 
 def _print_run(entry: Mapping[str, Any], out: Console) -> None:
@@ -183,6 +200,9 @@ def _print_run(entry: Mapping[str, Any], out: Console) -> None:
     if entry["layers"]:
         out.print()
         print_table(_kernels_table(entry), out)
+        roles = ranks_text.role_line(entry["selected"]["by_role"])
+        if roles is not None:
+            out.print(Text(roles))
         out.print()
         print_table(_layers_table(entry), out)
         if entry["outside"]:

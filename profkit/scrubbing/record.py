@@ -111,6 +111,14 @@ _FIELDS: Mapping[str, Field] = {
             "load_store": _PER_KERNEL,
         }
     ),
+    "ranks": record(
+        {
+            "rank": number,
+            "world_size": number,
+            "job": matching(r"[0-9a-f]{16}"),
+            "backend": matching(r"(?:nccl|gloo)(?: \d[\d.]{0,20})?"),
+        }
+    ),
     "repetition": record({"arm": text, "pair": number, "sequence": number}),
     "set_aside": _MESSAGE,
     "warnings": each(_MESSAGE),

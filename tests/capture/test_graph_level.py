@@ -11,6 +11,8 @@ from capture_cli import STUB_NSYS, TOY, names, profkit
 
 from profkit.capture import graph_level, nsys
 from profkit.capture.floor import traced_plan
+from profkit.capture.job import make_job
+from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 
 
@@ -51,7 +53,9 @@ def test_another_number_of_rows_than_of_replays_is_no_measurement(count: int) ->
 def test_what_fails_is_a_warning_with_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a recording without whole graphs, or a machine without a GPU
     monkeypatch.delenv("STUB_NSYS_FAULT", raising=False)
-    found = graph_level.measure(traced_plan("nsys"), nsys.check(STUB_NSYS), tmp_path)
+    stub = nsys.check(STUB_NSYS)
+    job = make_job(traced_plan("nsys"), "nsys", tmp_path, nvtx=stub.nvtx_api)
+    (found,) = graph_level.measure(stub, [Workers(tmp_path, stub, None, graph_trace="graph")], [job])
     assert found.content is None
     (warning,) = found.warnings
     assert warning["code"] == "graph-level-not-measured"
@@ -66,7 +70,7 @@ def test_it_was_not_asked_for() -> None:
     ("arguments", "said"),
     [
         ([TOY, "--profiler", "dispatch"], "--graph-level needs nsys, and dispatch would record"),
-        (["--", "true"], "--graph-level belong to a workload"),
+        (["--", "true"], "belong to a workload, not to a command"),
     ],
 )
 def test_it_needs_nsys_and_a_workload(tmp_path: Path, arguments: list[str], said: str) -> None:
