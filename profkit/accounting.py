@@ -21,7 +21,7 @@ from profkit.attribution.ledger import Attribution, attribute
 from profkit.attribution.period import Phase
 from profkit.attribution.sequence import CaptureTrace
 from profkit.errors import CannotTellError, ProfkitError
-from profkit.integrity import Refusal, SilentNodes, overlapping_ops, refuse, silent_nodes
+from profkit.integrity import Refusal, SilentNodes, eager_launches_without_ops, overlapping_ops, refuse, silent_nodes
 from profkit.layers import LayerKey, Place, place
 from profkit.selection import Selection as Selection
 from profkit.selection import Wanted, short_kind
@@ -198,6 +198,7 @@ def take_census(
             f"{silent.count} nodes of the replayed graphs{where} never ran an op: host or empty nodes, or lost ops."
         )
         silent_note.append(Diagnostic("nodes-without-ops", message))
+    lost = eager_launches_without_ops(trace, attribution)
     census = Census(
         info=trace.info,
         selection=selection,
@@ -207,7 +208,7 @@ def take_census(
         default=default,
         beyond_steps=beyond,
         step_method=steps.method,
-        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *overlap),
+        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *lost, *overlap),
         refusal=refusal,
         display=kernel_names.display_names(canonical.values()),
         silent_nodes=silent,

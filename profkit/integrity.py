@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from profkit.attribution import lineage
@@ -78,6 +79,42 @@ def _graph_level_advice(trace: Trace, launched: int) -> str:
         f"The trace has {launched} graph launches and no record of the kernels inside. Record again with a profiler "
         "that traces graph nodes."
     )
+
+
+def eager_launches_without_ops(trace: Trace, attribution: Attribution) -> list[Diagnostic]:
+    """Says how many launches outside graphs have no op, where that can be told: in a process without graphs, or whose
+    graphs' nodes are known. There each launch ran something, or made a node of a graph that was being captured."""
+    launches, used = trace.launches, attribution.joined.used
+    unknown = np.setdiff1d(
+        launches["process"][(launches["api"] == "graph").to_numpy()].unique(), trace.nodes["process"].unique()
+    )
+    eager = (launches["api"] != "graph").to_numpy() & ~np.isin(launches["process"].to_numpy(), unknown)
+    lost = int((eager & ~used & ~_made_a_node(trace)).sum())
+    if not lost or not trace.info.timed or trace.info.graph_trace == "graph":
+        return []
+    message = (
+        f"{lost} of {int((eager & used).sum()) + lost} launches outside graphs have no op: the recording lost it, the "
+        "launch had nothing to do, or a graph captured it that the recording does not show."
+    )
+    return [Diagnostic("eager-launches-without-ops", message)]
+
+
+def _made_a_node(trace: Trace) -> npt.NDArray[np.bool_]:
+    """For each launch whether a node was captured on its thread after it began and before the next launch there."""
+    launches = trace.launches
+    made = np.zeros(len(launches), dtype=np.bool_)
+    captured = trace.nodes[(trace.nodes["origin"] == NONE).to_numpy()]
+    if not len(captured):
+        return made
+    rows = {key: np.sort(index) for key, index in launches.groupby(["process", "thread"], sort=False).indices.items()}
+    for key, group in captured.groupby(["process", "thread"], sort=False):
+        mine = rows.get(key)
+        if mine is None:
+            continue
+        mine = mine[np.argsort(launches["start"].to_numpy()[mine], kind="stable")]
+        at = np.searchsorted(launches["start"].to_numpy()[mine], group["created"].to_numpy(), side="right") - 1
+        made[mine[at[at >= 0]]] = True
+    return made
 
 
 def _eager_launches_without_ops(trace: Trace, attribution: Attribution) -> tuple[int, int]:

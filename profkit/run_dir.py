@@ -47,8 +47,12 @@ class _Digests(msgspec.Struct):
     references: _References | None = None
 
 
-class _Untraced(msgspec.Struct):
+class _StepTimes(msgspec.Struct):
     median: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+
+class _Compiles(msgspec.Struct):
+    inside: list[Any] = []
 
 
 class _Ranks(msgspec.Struct):
@@ -66,7 +70,9 @@ class _Record(msgspec.Struct):
     device: dict[str, Any] | None = None
     versions: dict[str, Any] | None = None
     digests: _Digests | None = None
-    untraced: _Untraced | None = None
+    untraced: _StepTimes | None = None
+    graph_level: _StepTimes | None = None
+    compiles: _Compiles | None = None
     seed: int | None = None
     commit: str | None = None
     replays: int | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 from profkit.capture.process import describe_status, started, tail, wait
 from profkit.errors import ProfkitError
@@ -18,6 +19,7 @@ __all__ = [
     "MINIMUM",
     "REPORT_FILE",
     "TRACE_FILE",
+    "GraphTrace",
     "Nsys",
     "candidates",
     "check",
@@ -27,18 +29,27 @@ __all__ = [
     "recorded_arguments",
 ]
 
+GraphTrace = Literal["node", "graph"]
 REPORT_FILE = "trace.nsys-rep"
 TRACE_FILE = "trace.sqlite"
 
 #: Node-level graph tracing, ranges and nothing else; sampling would only slow the step.
 _TRACE_FLAGS = ("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none")
+#: Whole graphs alone: for the time of a step that is traced without its nodes.
+_GRAPH_LEVEL_FLAGS = ("--trace=cuda,nvtx", "--cuda-graph-trace=graph", "--sample=none", "--cpuctxsw=none")
 #: A workload's process opens the window itself and goes on after it, to digest its outputs.
 _WINDOW_FLAGS = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop")
 _IMPORTER_FAILURES = ("unable to retrieve the importer version", "importer error status")
 
 
 def profile_command(
-    nsys: Nsys, output: Path, command: Sequence[str], *, window: bool, extra: Sequence[str] = ()
+    nsys: Nsys,
+    output: Path,
+    command: Sequence[str],
+    *,
+    window: bool,
+    extra: Sequence[str] = (),
+    graph_trace: GraphTrace = "node",
 ) -> list[str]:
     """The command line that runs `command` under nsys.
 
@@ -46,8 +57,10 @@ def profile_command(
         output: the report, without its suffix.
         window: record only what lies between cudaProfilerStart and cudaProfilerStop.
         extra: more flags, after ours, so that they win where nsys takes the last.
+        graph_trace: record each node of a graph, or whole graphs.
     """
-    flags = [*_TRACE_FLAGS, *(_WINDOW_FLAGS if window else ("--trace-fork-before-exec=true",)), *extra]
+    level = _TRACE_FLAGS if graph_trace == "node" else _GRAPH_LEVEL_FLAGS
+    flags = [*level, *(_WINDOW_FLAGS if window else ("--trace-fork-before-exec=true",)), *extra]
     return [str(nsys.path), "profile", *flags, "--force-overwrite=true", f"--output={output}", *command]
 
 

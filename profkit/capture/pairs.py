@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profkit import planned as planned_file
 from profkit import run_dir
 from profkit.capture import pairs_plan, process, progress, set_aside
 from profkit.capture.floor import Floor
-from profkit.capture.pairs_plan import PLAN_FILE, Arm, Repetition
+from profkit.capture.pairs_plan import Arm, Repetition
 from profkit.capture.plan import Options, resolve_variant
 from profkit.capture.plan_file import check_same, locked
 from profkit.capture.workload_run import Session, plan, record_into
@@ -81,7 +82,7 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
         order = pairs_plan.interleaved(arms, wanted.pairs, planned.nproc)
         with locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
-                check_same(output, "a repeated capture", pairs_plan.read(output), described)
+                check_same(output, "a repeated capture", planned_file.read(output), described)
             else:
                 _start_over(output)
                 pairs_plan.write(output, described)
@@ -105,10 +106,12 @@ def _begun(output: Path) -> bool:
     Raises:
         ProfkitError: it holds something else.
     """
-    if (output / PLAN_FILE).is_file():
+    if (output / planned_file.PLAN_FILE).is_file():
         return True
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise ProfkitError(f"{output} exists and holds no repeated capture (no {PLAN_FILE}). Choose another -o.")
+        raise ProfkitError(
+            f"{output} exists and holds no repeated capture (no {planned_file.PLAN_FILE}). Choose another -o."
+        )
     return False
 
 
@@ -126,13 +129,13 @@ def _variants(options: Options, against: str | None) -> tuple[str, str | None]:
 
 def _start_over(output: Path) -> None:
     """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else."""
-    if not (output / PLAN_FILE).exists():
+    if not (output / planned_file.PLAN_FILE).exists():
         return
-    for arm in pairs_plan.read(output)["arms"]:
+    for arm in planned_file.read(output)["arms"]:
         (name,) = {arm.name for arm in pairs_plan.make_arms(str(arm["name"]), None)}
         if (output / name).exists():
             shutil.rmtree(output / name)
-    (output / PLAN_FILE).unlink()
+    (output / planned_file.PLAN_FILE).unlink()
 
 
 def _remove_partial(output: Path) -> None:

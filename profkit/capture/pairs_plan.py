@@ -9,11 +9,10 @@ from typing import Any
 
 from profkit import run_dir
 from profkit.capture.plan import Plan
-from profkit.capture.plan_file import read_plan, source_digest, write_json
+from profkit.capture.plan_file import source_digest, write_json
 from profkit.errors import ProfkitError
+from profkit.planned import PLAN_FILE, SCHEMA
 
-SCHEMA = "profkit.capture/1"
-PLAN_FILE = "capture.json"
 #: Pairs where `--against` is given and `--pairs` is not: a sign test on seven can reach p = 0.016, and still 0.031
 #: where one pair is set aside.
 DEFAULT_PAIRS = 7
@@ -106,18 +105,11 @@ def describe(plan: Plan, arms: Sequence[Arm], pairs: int, *, keep_report: bool) 
         "run_bodies": plan.run_bodies,
         "keep_report": keep_report,
         "nproc": plan.nproc,
+        # Absent where it was not asked for, as in captures that were begun before it could be.
+        **({"graph_level": True} if plan.graph_level else {}),
     }
 
 
 def write(output: Path, described: Mapping[str, Any]) -> None:
     """Write capture.json into the directory `output`, whole or not at all."""
     write_json(output / PLAN_FILE, {"schema": SCHEMA, "plan": described})
-
-
-def read(output: Path) -> dict[str, Any]:
-    """The plan in the directory `output`.
-
-    Raises:
-        ProfkitError: it is not what `write` writes.
-    """
-    return read_plan(output / PLAN_FILE, SCHEMA)

@@ -28,6 +28,7 @@ class Options:
         warmup: runs before the graph is captured, outside the recorded window.
         seed: seeds every random input.
         run_bodies: the dispatch profiler executes kernel bodies (in Triton's interpreter) instead of skipping them.
+        graph_level: with nsys, time the step at graph level too.
         nproc: ranks, a process and a GPU each; None for one process that is in no process group.
         rank_timeout_s: how long the processes of all ranks may take together, each time they are started.
     """
@@ -40,6 +41,7 @@ class Options:
     warmup: int = 3
     seed: int = 0
     run_bodies: bool = False
+    graph_level: bool = False
     nproc: int | None = None
     rank_timeout_s: float = RANK_TIMEOUT_S
 
@@ -54,7 +56,7 @@ class Plan:
         spec: the workload as the user gave it.
         name: the workload as run.json records it, without directories.
         source: ``shipped`` or ``file``.
-        variant, shapes, warmup, seed, run_bodies, nproc, rank_timeout_s: as in `Options`.
+        variant, shapes, warmup, seed, run_bodies, graph_level, nproc, rank_timeout_s: as in `Options`.
         replays: how many will be recorded; the dispatch profiler runs the step once.
         profiler: one of `PROFILERS`, not ``auto``.
         why: why that profiler, one clause for the user.
@@ -73,6 +75,7 @@ class Plan:
     seed: int
     run_bodies: bool
     rocprof: Rocprofv3 | None = None
+    graph_level: bool = False
     nproc: int | None = None
     rank_timeout_s: float = RANK_TIMEOUT_S
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from profkit.capture import dispatch_file, nsys, process, ranks, rocprofv3
 from profkit.capture.job import Job, read_result, write_job
+from profkit.capture.nsys import GraphTrace
 from profkit.errors import ProfkitError
 
 
@@ -87,12 +88,14 @@ class Workers:
         nsys: the profiler that jobs of the ``nsys`` recorder run under.
         crash_log: see `Worker`.
         rocprof: the profiler that jobs of the ``rocprofv3`` recorder run under.
+        graph_trace: what nsys records of graphs.
     """
 
     work: Path
     nsys: nsys.Nsys | None
     crash_log: Path | None
     rocprof: rocprofv3.Rocprofv3 | None = None
+    graph_trace: GraphTrace = "node"
 
     def log(self, job: Job) -> Path:
         """Where a job's output goes."""
@@ -128,7 +131,9 @@ class Workers:
     def _command(self, job: Job, path: Path) -> list[str]:
         command = [sys.executable, "-m", "profkit.capture.worker", str(path)]
         if job.recorder == "nsys" and self.nsys is not None:
-            return nsys.profile_command(self.nsys, self.work / "trace", command, window=True)
+            return nsys.profile_command(
+                self.nsys, self.work / "trace", command, window=True, graph_trace=self.graph_trace
+            )
         if job.recorder == "rocprofv3" and self.rocprof is not None:
             return rocprofv3.profile_command(self.rocprof, self.work / rocprofv3.DIRECTORY, command)
         return command

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from profkit import run_dir
-from profkit.capture import dispatch_file, nsys, process, ranks, record, rocprofv3, torch_profiler
+from profkit.capture import dispatch_file, graph_level, nsys, process, ranks, record, rocprofv3, torch_profiler
 from profkit.capture.floor import Floor
+from profkit.capture.graph_level import GraphLevel
 from profkit.capture.job import Job, make_job
 from profkit.capture.plan import Options, Plan, check_options, resolve_shapes, resolve_variant
 from profkit.capture.workers import Workers
@@ -50,6 +51,10 @@ def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
         resolve_variant(workload, options.variant)
         resolve_shapes(workload, options.shapes, options.nproc or 1)
     profiler, why, found = _choose_profiler(options)
+    if options.graph_level and found is None:
+        raise ProfkitError(
+            f"--graph-level needs nsys, and {profiler} would record ({why}). Leave it out, or see `profkit doctor`."
+        )
     return Plan(
         spec=options.workload,
         name=Path(options.workload).name,
@@ -63,6 +68,7 @@ def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
         seed=options.seed,
         run_bodies=options.run_bodies,
         rocprof=rocprofv3.find() if profiler == "rocprofv3" else None,
+        graph_level=options.graph_level,
         nproc=options.nproc,
         rank_timeout_s=options.rank_timeout_s,
     ), found
@@ -152,6 +158,7 @@ def record_into(
             work.mkdir()
             crew.append(Workers(work, session.nsys, crash_log, planned.rocprof))
         recorded = _run(session, crew, targets)
+        whole = _graph_level(session, Path(name) / "graph-level", len(targets))
     job = secrets.token_hex(8)
     contents: list[dict[str, Any]] = []
     for rank, (target, (traced, untraced, trace)) in enumerate(zip(targets, recorded, strict=True)):
@@ -164,6 +171,7 @@ def record_into(
             traced,
             untraced,
             session.floor,
+            whole[rank],
             trace=trace,
             files=sorted(path.name for path in target.iterdir()),
             repetition=repetition,
@@ -172,6 +180,18 @@ def record_into(
         run_dir.write_record(target, content)
         contents.append(content)
     return contents
+
+
+def _graph_level(session: Session, work: Path, count: int) -> Sequence[GraphLevel]:
+    """Each rank's step at graph level, if it was asked for; recorded in the new directory `work`."""
+    planned, found = session.plan, session.nsys
+    if not planned.graph_level or found is None:
+        return [GraphLevel()] * count
+    crew: list[Workers] = []
+    for rank in range(count):
+        (work / str(rank)).mkdir(parents=True)
+        crew.append(Workers(work / str(rank), found, None, graph_trace="graph"))
+    return graph_level.measure(found, crew, _jobs(planned, crew, "nsys", nvtx=found.nvtx_api))
 
 
 _Recorded = tuple[dict[str, Any], dict[str, Any] | None, str]

@@ -104,12 +104,21 @@ def summarise(path: Path, ranks: Sequence[Mapping[str, Any]], why: str) -> str:
             lines.append(
                 f"untraced: {whose}{untraced['median']:.1f} us a step (median of {untraced['replays']}, {spread})"
             )
+        lines += graph_level_lines(own["graph_level"])
     lines += floor_lines(record["floor"])
     if not record["timed"]:
         lines.append(_NOT_TIMED)
     lines += _warning_lines(ranks)
     lines += [f"run directory: {path}", f"next: profkit layers {path}"]
     return "\n".join(lines)
+
+
+def graph_level_lines(times: Mapping[str, Any] | None) -> list[str]:
+    """A line for the step traced at graph level; none where it was not."""
+    if times is None:
+        return []
+    spread = f"quartiles {times['p25']:.1f} to {times['p75']:.1f}"
+    return [f"traced at graph level: {times['median']:.1f} us a step (median of {times['replays']}, {spread})"]
 
 
 def floor_lines(floor: Mapping[str, Any] | None) -> list[str]:

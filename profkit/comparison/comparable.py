@@ -171,11 +171,22 @@ def _incomplete(run: Input) -> Iterator[Reason]:
     if isinstance(layers, int) and layers != len(census.chosen.layers):
         message = f"{run.label} ran {layers} layers and its trace shows {len(census.chosen.layers)}. Capture it again."
         yield Reason("layers-missing", message)
-    replays = record.get("replays")
-    if isinstance(replays, int) and census.info.timed and census.chosen.kind.steps < replays:
-        message = f"{run.label} replayed {replays} times and its trace shows {census.chosen.kind.steps} whole replays."
-        if census.chosen.kind.steps < (1 - UNDER_RECORDED_SHARE) * replays:
-            yield Reason("under-recorded", f"{message} Capture it again.")
+    replays = lost_replays(run)
+    if replays and census.chosen.kind.steps < (1 - UNDER_RECORDED_SHARE) * replays:
+        yield Reason("under-recorded", f"{few_replays(run, replays)} Capture it again.")
+
+
+def lost_replays(run: Input) -> int:
+    """How many replays there should be by the run's own word, where its trace shows fewer whole ones; 0 elsewhere."""
+    replays = (run.record or {}).get("replays")
+    if not isinstance(replays, int) or not run.census.info.timed or run.census.chosen.kind.steps >= replays:
+        return 0
+    return replays
+
+
+def few_replays(run: Input, replays: int) -> str:
+    """The sentence that says so."""
+    return f"{run.label} replayed {replays} times and its trace shows {run.census.chosen.kind.steps} whole replays."
 
 
 def _device_names(entry: Input) -> frozenset[str]:

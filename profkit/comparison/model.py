@@ -149,6 +149,7 @@ class Net:
     Args:
         low, high: interval of `ns_per_layer`.
         significant: beyond noise, tested alone; notable: and large enough to count.
+        step_ns: what the whole step took before, untraced if that is known, as `share_basis` says.
     """
 
     launches_per_layer: float
@@ -159,6 +160,7 @@ class Net:
     significant: bool
     notable: bool
     ns_per_step: float
+    step_ns: float
     share_of_step: float
     share_basis: str
 
@@ -181,17 +183,19 @@ class LayerChange:
 
 
 @dataclass(frozen=True)
-class Untraced:
-    """Step times without a profiler, microseconds: medians over the runs of a side, and each run's median.
+class StepTimes:
+    """Times of a whole step, microseconds: medians over the runs of a side, and each run's median.
 
     Args:
-        apart: the quartiles of the two sides' step times do not overlap.
+        spread_us: the interquartile ranges of the two sides' step times together.
+        apart: their quartiles do not overlap.
     """
 
     before_us: float
     after_us: float
     runs_before: Sequence[float] = ()
     runs_after: Sequence[float] = ()
+    spread_us: float = 0.0
     apart: bool = False
 
     @property
@@ -214,6 +218,8 @@ class Comparison:
             a job are one run.
         elsewhere: launches in layers or scopes that were not selected, per step.
         outside: launches outside layers, per step.
+        untraced, graph_level, traced: step times without a profiler, in a recording of whole graphs, and in the traces
+            compared here; None where a side has none.
         floor: the dispatch floor of the side before, None where it is not known.
     """
 
@@ -232,7 +238,9 @@ class Comparison:
     fusions: Sequence[Fusion] = ()
     layers: Sequence[LayerChange] = ()
     net: Net | None = None
-    untraced: Untraced | None = None
+    untraced: StepTimes | None = None
+    graph_level: StepTimes | None = None
+    traced: StepTimes | None = None
     floor: Floor | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
 

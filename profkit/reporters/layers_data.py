@@ -40,7 +40,8 @@ def report(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None = None
 
 def _unlike(runs: Sequence[tuple[RunFile, Census]]) -> list[dict[str, str]]:
     """Runs that differ from the others of the average."""
-    counted = [(run, c.chosen) for run, c in runs if c.refusal is None and c.kinds and c.chosen.selected_layers]
+    usable = [(run, c) for run, c in runs if c.refusal is None and not (run.record or {}).get("set_aside")]
+    counted = [(run, c.chosen) for run, c in usable if c.kinds and c.chosen.selected_layers]
     kinds = [kind for _, kind in counted]
     if not same_layers(kinds):
         shown = ", ".join(f"{run.label} {kind.selected_layers}" for run, kind in counted)
@@ -81,7 +82,10 @@ def _run(run: RunFile, census: Census, floor_us: float | None) -> dict[str, Any]
             }
             for row in census.beyond_steps.to_dict("records")
         ],
+        "set_aside": record.get("set_aside"),
         "untraced": record.get("untraced"),
+        "graph_level": record.get("graph_level"),
+        "traced_step": _traced_step(census),
         "refusal": {"code": census.refusal.code, "message": census.refusal.message} if census.refusal else None,
         "warnings": [{"code": d.code, "message": d.message} for d in census.diagnostics],
     }
@@ -107,6 +111,14 @@ def _ledger(census: Census) -> dict[str, Any]:
     counts: dict[str, Any] = {n: getattr(ledger, n) for n in names}
     counts["us"] = {n: _us(ns, 1, census) for n, ns in ledger.ns.items()}
     return counts
+
+
+def _traced_step(census: Census) -> dict[str, float | None] | None:
+    """First start to last end of the default kind's steps; under the profiler, so longer than it runs."""
+    if not census.kinds or not census.info.timed:
+        return None
+    quartiles = np.percentile(census.chosen.step_span_ns / 1e3, [25, 50, 75])
+    return dict(zip(("p25", "median", "p75"), map(_rounded, quartiles), strict=True))
 
 
 def _kind(census: Census, kind: KindCensus, floor: Floor | None) -> dict[str, Any]:
@@ -224,8 +236,8 @@ def _at_floor(floor: Floor | None, op_kind: Any, ns: Any, launches: Any) -> bool
 
 def _average(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means over the runs of what is per layer per step; each run counts once, whatever its length. Runs of different
-    workloads or variants have no mean."""
-    usable = [e for e in entries if e["selected"]["layers"] and e["refusal"] is None]
+    workloads or variants have no mean, and a repetition that its capture set aside is in none."""
+    usable = [e for e in entries if e["selected"]["layers"] and e["refusal"] is None and not e["set_aside"]]
     arms = {((e["workload"] or {}).get("name"), (e["workload"] or {}).get("variant")) for e in usable}
     if not usable or len(arms) > 1:
         return {"runs": 0, "layers": None, "launches": None, "kernel_us": None}

@@ -9,7 +9,7 @@ from profkit.comparison.model import Comparison
 from profkit.reporters import diff_sentences as say
 from profkit.reporters import ranks_text
 from profkit.reporters.diff_table import DiffTable, TableRow, build
-from profkit.reporters.layers_table import kernel_rows
+from profkit.reporters.layers_table import kernel_rows, set_aside_line, step_line
 from profkit.reporters.rounding import count, hundredths
 from profkit.reporters.terminal import clean
 
@@ -38,6 +38,7 @@ def diff(comparison: Comparison) -> str:
             say.net_line(comparison, table),
             *say.rank_lines(comparison),
             say.untraced_line(comparison),
+            say.traced_line(comparison),
             say.work_line(comparison),
         ]
         lines += [f"- {escape(s)}" for s in sentences if s]
@@ -80,8 +81,12 @@ def layers(data: Mapping[str, Any]) -> str:
     for entry in data["runs"]:
         title = " · ".join(str(p) for p in (entry["run"], entry["device"], entry["profiler"]) if p)
         lines += [f"**{escape(title)}**", ""]
+        aside = set_aside_line(entry)
+        lines += [escape(aside), ""] if aside is not None else []
         if entry["layers"]:
             lines += _kernels_table(entry)
+        step = step_line(entry)
+        lines += ["", step] if step is not None else []
         ledger = entry["ledger"]
         placed = ", ".join(f"{n:,} by {m}" for m, n in entry["methods"].items()) or "none"
         lines += [

@@ -16,6 +16,7 @@ from profkit.errors import OutputClosedError
 from profkit.reporters import diff_sentences as say
 from profkit.reporters import ranks_text
 from profkit.reporters.diff_table import DiffTable, TableRow, build
+from profkit.reporters.layers_table import kernel_rows, set_aside_line, step_line
 from profkit.reporters.rounding import count, hundredths
 
 #: A pipe has no width; sentences wrap here.
@@ -71,6 +72,7 @@ def print_diff(comparison: Comparison, out: Console) -> None:
             say.net_line(comparison, table),
             *say.rank_lines(comparison),
             say.untraced_line(comparison),
+            say.traced_line(comparison),
         ]
         out.print()
         for line in lines:
@@ -176,6 +178,9 @@ def _print_job(job: Mapping[str, Any], out: Console, *, timed: bool) -> None:
 def _print_run(entry: Mapping[str, Any], out: Console) -> None:
     title = " · ".join(str(p) for p in (entry["run"], entry["device"], entry["profiler"]) if p)
     out.print(Text(clean(title), style="bold"))
+    aside = set_aside_line(entry)
+    if aside is not None:
+        out.print(Text(clean(aside), style="yellow"))
     ledger = entry["ledger"]
     out.print(Text(clean(_ledger_line(ledger))))
     methods = ", ".join(f"{n:,} by {m}" for m, n in entry["methods"].items()) or "none"
@@ -189,6 +194,9 @@ def _print_run(entry: Mapping[str, Any], out: Console) -> None:
         chosen = " (reported here)" if kind["id"] == entry["default_step_kind"] and len(entry["step_kinds"]) > 1 else ""
         us = "" if kind["us_per_step"] is None else f", {kind['us_per_step']:.2f} µs of kernel time"
         out.print(Text(f"  {kind['steps']} × {kind['id']}: {kind['launches_per_step']} launches a step{us}{chosen}"))
+    step = step_line(entry)
+    if step is not None:
+        out.print(Text(step))
     if entry["layers"]:
         out.print()
         print_table(_kernels_table(entry), out)
@@ -220,8 +228,6 @@ def _ledger_line(ledger: Mapping[str, Any]) -> str:
 
 
 def _kernels_table(entry: Mapping[str, Any]) -> Table:
-    from profkit.reporters.layers_table import kernel_rows
-
     selected = entry["selected"]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(f"per layer per step ({selected['layers']} layers)")

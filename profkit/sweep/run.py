@@ -57,10 +57,12 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
     if stop_after_s is not None and stop_after_s <= 0:
         raise ProfkitError(f"--stop-after {stop_after_s:g}: give a number of seconds above 0.")
     with process.terminable(), _stdout_to_stderr(), ExitStack() as stack:
-        plan = make_plan(options, kernels.load(options.workload))
+        phases = Phases()
+        with phases.of("load the workload"):
+            workload = kernels.load(options.workload)
+        plan = make_plan(options, workload)
         # Before torch is imported here, so that the imports of workers that are started at once run beside it.
         warmers = stack.enter_context(warm.started(options, plan.jobs, at_once=options.jobs is not None))
-        phases = Phases()
         clock = _clock(options.device, phases)
         # What is there by now is no region's: collections after each need not look at it.
         gc.freeze()
