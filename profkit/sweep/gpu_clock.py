@@ -21,9 +21,9 @@ _cuda: Any = torch.cuda
 
 #: Bytes written before an evicted run, in sizes of the L2 cache: once would leave lines that its hashing spared.
 EVICTION_L2_SIZES = 2
-#: A run that must move so many sizes of the L2 cache evicts its own data. On an H200 (2026-11-29) attention that moves 4
-#: and 8 sizes took as long hot as with other operands in each run, within 0.2 %. A copy of 8 sizes took 125.0 us hot and
-#: 127.3 evicted: what more it took is the bracket of its own and the writing back of the evicting lines.
+#: A run that must move so many sizes of the L2 cache evicts its own data. On an H200 (2026-11-29) attention that moves
+#: 4 and 8 sizes took as long hot as with other operands in each run, within 0.2 %. A copy of 8 sizes took 125.0 us hot
+#: and 127.3 evicted: the difference may be the bracket of its own and the writing back of the evicting lines.
 BEYOND_L2_SIZES = 4
 
 
