@@ -66,6 +66,14 @@ def test_a_layout_decides_how_pack_is_launched_and_the_head_dimension_the_warps(
         assert default_config(head_dim, layout) == PackConfig(heads, count, evict, store)
 
 
+@pytest.mark.parametrize("layout", Layout)
+def test_pack_is_launched_as_its_layout_has_it_where_nothing_is_asked_for(layout: Layout) -> None:
+    out, lse = draw(3, 8, torch.bfloat16, "cpu")
+    _, _, constants = pack_arguments(out, lse, buffer(2, out, layout), layout=layout)
+    launch = (constants["BLOCK_HEADS"], constants["num_warps"], constants["EVICT"], constants["STORE_CACHE"])
+    assert PackConfig(*launch) == default_config(D, layout)
+
+
 @pytest.mark.parametrize("heads", [1, 2, 4, 16])
 @pytest.mark.parametrize("ranks", [1, 3, 6])
 @pytest.mark.parametrize("layout", Layout)
