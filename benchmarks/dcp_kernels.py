@@ -2,7 +2,8 @@
 
 Each layer has buffers of its own, so that with the default shapes a layer's data has left the L2 cache when its turn
 comes again. Arms are interleaved, in alternating order; one arm is measured twice as a control. Beside each time stands
-its floor: the bytes that it must move, at the bandwidth of a large device copy measured here.
+its floor: the bytes that it must move, at the bandwidth of a large device copy measured here. The whole combines are
+compared first: the same bits in every layout, with either mask. The table printed is Markdown.
 
     python benchmarks/dcp_kernels.py --output dcp_kernels.json
 """
@@ -19,13 +20,14 @@ from pathlib import Path
 import torch
 from gpu_timing import Device, Sample, capture, measure, this_device
 
+from profkit.capture.ranges import no_ranges
 from profkit.kernels.dcp.ag_rs import correct, mask_copy
-from profkit.kernels.dcp.ag_rs_combine import local_all_gather, local_reduce_scatter
-from profkit.kernels.dcp.combine import local_copy
-from profkit.kernels.dcp.layout import Layout, buffer_shape
+from profkit.kernels.dcp.ag_rs_combine import AgRsBuffers, AgRsCombine, local_all_gather, local_reduce_scatter
+from profkit.kernels.dcp.combine import Metadata, local_copy
+from profkit.kernels.dcp.layout import Layout, bits_dtype, buffer_shape
 from profkit.kernels.dcp.mask import mask_dcp_empty_shards_, row_mask
 from profkit.kernels.dcp.metadata import BatchMetadata, timing_metadata
-from profkit.kernels.dcp.pack import PackConfig, pack
+from profkit.kernels.dcp.pack import pack
 from profkit.kernels.dcp.unpack import unpack_combine
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -33,32 +35,26 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 @dataclass(frozen=True)
 class LayerTensors:
-    """One layer's buffers, as in `profkit.kernels.dcp`; `wide_send` and `wide_recv` are of the padded layout."""
+    """One layer's buffers, as in `profkit.kernels.dcp`; `ag_rs` shares the inputs and has the rest of its own."""
 
     out: torch.Tensor
     lse: torch.Tensor
-    send: torch.Tensor
-    recv: torch.Tensor
-    wide_send: torch.Tensor
-    wide_recv: torch.Tensor
-    masked: torch.Tensor
-    gathered: torch.Tensor
-    corrected: torch.Tensor
+    send: Mapping[Layout, torch.Tensor]
+    recv: Mapping[Layout, torch.Tensor]
     result: torch.Tensor
-
-    def send_of(self, layout: Layout) -> torch.Tensor:
-        return self.wide_send if layout is Layout.PADDED else self.send
-
-    def recv_of(self, layout: Layout) -> torch.Tensor:
-        return self.wide_recv if layout is Layout.PADDED else self.recv
+    ag_rs: AgRsBuffers
 
 
 Body = Callable[[LayerTensors], object]
+MaskAndPack = Callable[[LayerTensors, Layout, BatchMetadata], None]
 
 
 @dataclass(frozen=True)
 class Arm:
-    """What one layer runs, and the bytes that it must read and write; 0 where launches dominate."""
+    """What one layer runs, and the bytes that it must read and write.
+
+    0 where launches dominate, and for several kernels in a row, which find each other's data in L2.
+    """
 
     body: Body
     bytes: int = 0
@@ -91,6 +87,7 @@ def main() -> None:
     options = parser(__doc__).parse_args()
     device = this_device()
     setting = prepare(options)
+    check(setting)
     arms = all_arms(setting)
     samples = setting.measure({name: setting.graph(arm.body) for name, arm in arms.items()}, options.turns)
     report(device, setting, arms, samples)
@@ -121,83 +118,123 @@ def prepare(options: argparse.Namespace) -> Setting:
 def layer_tensors(options: argparse.Namespace) -> LayerTensors:
     rows, heads, ranks, head_dim = options.rows, options.heads, options.ranks, options.head_dim
     dtype = DTYPES[options.dtype]
-    shape = buffer_shape(ranks, rows, heads, head_dim, dtype)
-    wide = buffer_shape(ranks, rows, heads, head_dim, dtype, Layout.PADDED)
 
     def zeros(*shape: int) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype, device="cuda")
 
-    return LayerTensors(
-        out=torch.randn(rows, heads, head_dim, device="cuda").to(dtype),
-        lse=torch.randn(rows, heads, device="cuda"),
-        send=zeros(*shape),
-        recv=zeros(*shape),
-        wide_send=zeros(*wide),
-        wide_recv=zeros(*wide),
+    def exchanged() -> dict[Layout, torch.Tensor]:
+        shapes = {layout: buffer_shape(ranks, rows, heads, head_dim, dtype, layout) for layout in Layout}
+        # Layouts of one size share a buffer: no arm has two of them.
+        buffers = {shape: zeros(*shape) for shape in set(shapes.values())}
+        return {layout: buffers[shape] for layout, shape in shapes.items()}
+
+    out = torch.randn(rows, heads, head_dim, device="cuda").to(dtype)
+    lse = torch.randn(rows, heads, device="cuda")
+    ag_rs = AgRsBuffers(
+        out=out,
+        lse=lse,
         masked=torch.zeros(rows, heads, device="cuda"),
         gathered=torch.zeros(ranks, rows, heads, device="cuda"),
         corrected=zeros(ranks, rows, heads // ranks, head_dim),
         result=zeros(rows, heads // ranks, head_dim),
     )
+    return LayerTensors(out, lse, exchanged(), exchanged(), zeros(rows, heads // ranks, head_dim), ag_rs)
+
+
+def masking(layer: LayerTensors, batch: BatchMetadata) -> None:
+    """The eager mask, which overwrites the layer's LSE."""
+    mask_dcp_empty_shards_(layer.lse, batch.seq_lens, batch.query_start_loc)
+
+
+def packing(layer: LayerTensors, layout: Layout, batch: BatchMetadata | None = None) -> None:
+    """Pack in a layout, with the fused mask where there is a batch."""
+    metadata = (batch.seq_lens, batch.query_start_loc) if batch else (None, None)
+    pack(layer.out, layer.lse, layer.send[layout], *metadata, layout=layout)
+
+
+def masking_and_packing(layer: LayerTensors, layout: Layout, batch: BatchMetadata) -> None:
+    masking(layer, batch)
+    packing(layer, layout)
+
+
+def exchanging(layer: LayerTensors, layout: Layout) -> None:
+    local_copy(layer.send[layout], layer.recv[layout])
+
+
+def unpacking(layer: LayerTensors, layout: Layout) -> None:
+    """Combine what lies in the receive buffer of a layout."""
+    unpack_combine(layer.recv[layout], layer.result, layout=layout)
+
+
+def combining(layer: LayerTensors, layout: Layout, batch: BatchMetadata, mask_and_pack: MaskAndPack) -> None:
+    """A layer's whole combine, with the eager or the fused mask."""
+    mask_and_pack(layer, layout, batch)
+    exchanging(layer, layout)
+    unpacking(layer, layout)
+
+
+def check(setting: Setting) -> None:
+    """Compile the whole combines, and compare their results.
+
+    Raises:
+        SystemExit: one differs in a bit, or is no number.
+    """
+    layer = setting.layers[0]
+    results = {}
+    # The fused mask first: it leaves the LSE as it was.
+    for name, mask_and_pack in (("fused", packing), ("eager", masking_and_packing)):
+        for layout in Layout:
+            layer.result.fill_(float("nan"))
+            combining(layer, layout, setting.batch, mask_and_pack)
+            results[f"{name}, {layout.value}"] = layer.result.view(bits_dtype(layer.result.dtype)).clone()
+    first, *others = results
+    wrong = [name for name in others if not torch.equal(results[name], results[first])]
+    if wrong or layer.result.isnan().any():
+        raise SystemExit(f"combines differ from {first!r} or are NaN: {', '.join(wrong)}")
 
 
 def all_arms(setting: Setting) -> dict[str, Arm]:
     """The arms by name, in the order of the table."""
-    seq_lens, starts = setting.batch.seq_lens, setting.batch.query_start_loc
-    empty = row_mask(setting.batch.empty.numel(), seq_lens, starts)
+    batch = setting.batch
+    metadata = Metadata(batch.seq_lens, batch.query_start_loc)
+    empty = row_mask(batch.empty.numel(), batch.seq_lens, batch.query_start_loc)
     payload, lse, ranks = setting.payload_bytes, setting.lse_bytes, setting.options.ranks
     packed = 2 * (payload + lse)
-    combined = payload + lse + payload // ranks
-
-    def eager_mask(layer: LayerTensors) -> None:
-        mask_dcp_empty_shards_(layer.lse, seq_lens, starts)
-
-    def plain(layer: LayerTensors) -> None:
-        pack(layer.out, layer.lse, layer.send)
-
-    def eager_and_pack(layer: LayerTensors) -> None:
-        eager_mask(layer)
-        plain(layer)
+    unpacked = payload + lse + payload // ranks
+    corrected, scattered = 2 * payload + lse * ranks, payload + payload // ranks
 
     def row_masked(layer: LayerTensors) -> None:
-        pack(layer.out, layer.lse, layer.send, row_mask=empty)
+        pack(layer.out, layer.lse, layer.send[Layout.INTERLEAVED], row_mask=empty)
 
-    def correction(layer: LayerTensors) -> None:
-        correct(layer.out, layer.masked, layer.gathered, layer.corrected)
+    def of_layouts(name: str, body: Callable[..., None], moved: int = 0, **fixed: object) -> dict[str, Arm]:
+        return {f"{name}, {layout.value}": Arm(partial(body, layout=layout, **fixed), moved) for layout in Layout}
 
-    arms = {"eager mask": Arm(eager_mask), "pack": Arm(plain, packed), "pack, row mask": Arm(row_masked, packed)}
-    for layout in Layout:
-        arms[f"pack, {layout.value}"] = Arm(partial(packing, layout=layout), packed)
-        arms[f"pack, {layout.value}, fused mask"] = Arm(partial(packing, layout=layout, batch=setting.batch), packed)
-    arms["eager mask, then pack"] = Arm(eager_and_pack)
-    arms["exchange"] = Arm(lambda layer: local_copy(layer.send, layer.recv), packed)
-    for layout in Layout:
-        arms[f"unpack, {layout.value}"] = Arm(partial(unpacking, layout=layout), combined)
-    return arms | {
-        "ag-rs mask and copy": Arm(lambda layer: mask_copy(layer.lse, layer.masked, seq_lens, starts)),
-        "ag-rs gather": Arm(lambda layer: local_all_gather(layer.masked, layer.gathered)),
-        "ag-rs correct": Arm(correction, 2 * payload + lse * ranks),
-        "ag-rs scatter": Arm(
-            lambda layer: local_reduce_scatter(layer.corrected, layer.result), payload + payload // ranks
+    def ag_rs_whole(variant: str) -> Arm:
+        combine = AgRsCombine("dcp-ag-rs", variant, metadata)
+        return Arm(lambda layer: combine.run(no_ranges, layer.ag_rs))
+
+    return {
+        "eager mask": Arm(partial(masking, batch=batch)),
+        **of_layouts("pack", packing, packed),
+        **of_layouts("pack with fused mask", packing, packed, batch=batch),
+        "pack with row mask, interleaved": Arm(row_masked, packed),
+        **of_layouts("eager mask, then pack", masking_and_packing, batch=batch),
+        **of_layouts("exchange", exchanging, packed),
+        **of_layouts("unpack", unpacking, unpacked),
+        **of_layouts("whole combine, eager mask", combining, batch=batch, mask_and_pack=masking_and_packing),
+        **of_layouts("whole combine, fused mask", combining, batch=batch, mask_and_pack=packing),
+        "ag-rs mask and copy": Arm(
+            lambda layer: mask_copy(layer.lse, layer.ag_rs.masked, batch.seq_lens, batch.query_start_loc)
         ),
-        "pack, again (control)": Arm(plain, packed),
+        "ag-rs gather": Arm(lambda layer: local_all_gather(layer.ag_rs.masked, layer.ag_rs.gathered)),
+        "ag-rs correct": Arm(
+            lambda layer: correct(layer.out, layer.ag_rs.masked, layer.ag_rs.gathered, layer.ag_rs.corrected), corrected
+        ),
+        "ag-rs scatter": Arm(lambda layer: local_reduce_scatter(layer.ag_rs.corrected, layer.ag_rs.result), scattered),
+        "whole ag-rs combine, eager mask": ag_rs_whole("eager"),
+        "whole ag-rs combine, fused mask": ag_rs_whole("fused"),
+        "pack, interleaved, again (control)": Arm(partial(packing, layout=Layout.INTERLEAVED), packed),
     }
-
-
-def packing(
-    layer: LayerTensors,
-    layout: Layout,
-    batch: BatchMetadata | None = None,
-    config: PackConfig | None = None,
-) -> None:
-    """Pack in a layout, with the fused mask where there is a batch."""
-    metadata = (batch.seq_lens, batch.query_start_loc) if batch else (None, None)
-    pack(layer.out, layer.lse, layer.send_of(layout), *metadata, layout=layout, config=config)
-
-
-def unpacking(layer: LayerTensors, layout: Layout, warps: int | None = None) -> None:
-    """Combine what lies in the receive buffer of a layout."""
-    unpack_combine(layer.recv_of(layout), layer.result, layout=layout, warps=warps)
 
 
 def report(device: Device, setting: Setting, arms: Mapping[str, Arm], samples: Mapping[str, Sample]) -> None:
@@ -207,13 +244,13 @@ def report(device: Device, setting: Setting, arms: Mapping[str, Arm], samples: M
     print(f"copy {device.copy_bytes_per_second / 1e12:.2f} TB/s, empty node {device.launch_us:.2f} us")
     shapes = {name: value for name, value in vars(options).items() if name != "output"}
     print(", ".join(f"{name} {value}" for name, value in shapes.items()))
-    print(f"{'us per layer':44} {'median':>8} {'p25':>8} {'p75':>8} {'floor':>8} {'ratio':>7}")
+    print(f"\n| {'µs a layer':38} | median | quartiles | floor | ratio |\n|---|---:|---:|---:|---:|")
     rows = []
     for name, sample in samples.items():
         floor = arms[name].bytes / device.copy_bytes_per_second * 1e6 or None
         ratio = sample.median_us / floor if floor else None
-        print(f"{name:44} {sample.median_us:8.2f} {sample.p25_us:8.2f} {sample.p75_us:8.2f}", end=" ")
-        print(f"{floor:8.2f} {ratio:7.2f}" if floor and ratio else f"{'-':>8} {'-':>7}")
+        print(f"| {name:38} | {sample.median_us:.2f} | {sample.p25_us:.2f}–{sample.p75_us:.2f} |", end="")
+        print(f" {floor:.2f} | {ratio:.2f} |" if floor and ratio else " | |")
         rows.append({"arm": name, **asdict(sample), "floor_us": floor})
     if options.output is not None:
         document = {"schema": "profkit.dcp-kernels/2", "device": asdict(device), "options": shapes, "arms": rows}

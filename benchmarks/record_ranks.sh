@@ -19,7 +19,7 @@ shift 4
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
 workload=${WORKLOAD:-dcp-combine}
-variants=(eager fused fused-planar ag-rs/eager ag-rs/fused)
+variants=(eager fused fused-planar fused-padded ag-rs/eager ag-rs/fused)
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0} NVSHMEM_DISABLE_NVLS=${NVSHMEM_DISABLE_NVLS:-1}
 export TORCH_SYMM_MEM_DISABLE_MULTICAST=${TORCH_SYMM_MEM_DISABLE_MULTICAST:-1} NCCL_DEBUG=${NCCL_DEBUG:-WARN}

@@ -18,8 +18,7 @@ from profkit.kernels.dcp.pack import pack
 from profkit.kernels.dcp.unpack import unpack_combine
 from profkit.workload import Scope
 
-#: Moves ``send`` to ``recv``, both ``[N, R, h, D + P]``, on the current stream: ``recv[n]`` is what rank n sent here.
-#: The variants' layouts differ in where a chunk's LSEs stand, and in no size.
+#: Moves ``send`` to ``recv``, both ``[N, R, h, W]``, on the current stream: ``recv[n]`` is what rank n sent here.
 Collective = Callable[[torch.Tensor, torch.Tensor], None]
 
 
@@ -56,7 +55,7 @@ class CombineBuffers:
     Args:
         out: ``[R, H, D]``, the partial attention output of this rank.
         lse: ``[R, H]`` fp32, its LSE; the eager mask overwrites it.
-        send, recv: ``[N, R, h, D + P]``, in the variant's layout.
+        send, recv: ``[N, R, h, W]``, in the variant's layout (see `layout.buffer_shape`).
         result: ``[R, h, D]``.
     """
 
@@ -89,6 +88,9 @@ class _RowMask:
 
 _MaskAndPack = Callable[[Scope, CombineBuffers], None]
 
+#: Of the variants whose buffers are not as upstream sends them.
+_LAYOUTS = {"fused-planar": Layout.PLANAR, "fused-padded": Layout.PADDED}
+
 
 class Combine:
     """The combine of every layer of a step, in one variant.
@@ -112,7 +114,8 @@ class Combine:
         if variant not in arms:
             raise ProfkitError(f"{workload} has no variant {variant!r}. It has: {', '.join(arms)}.")
         self._mask_and_pack = arms[variant]
-        self._layout = Layout.PLANAR if variant.endswith("-planar") else Layout.INTERLEAVED
+        #: Of the buffers `send` and `recv`.
+        self.layout = _LAYOUTS.get(variant, Layout.INTERLEAVED)
         #: Work done once a step, before the layers; None where the variant has none.
         self.once = self._row_mask.compute if variant.startswith("hoisted") else None
 
@@ -123,7 +126,7 @@ class Combine:
             with scope("exchange"):
                 self._collective(buffers.send, buffers.recv)
             with scope("unpack"):
-                unpack_combine(buffers.recv, buffers.result, layout=self._layout)
+                unpack_combine(buffers.recv, buffers.result, layout=self.layout)
 
     def _arms(self) -> dict[str, _MaskAndPack]:
         """How each variant brings a layer's output and LSE into the send buffer."""
@@ -142,7 +145,7 @@ class Combine:
                     layer.send,
                     metadata.seq_lens,
                     metadata.query_start_loc,
-                    layout=self._layout,
+                    layout=self.layout,
                 )
 
         def hoisted_fill(scope: Scope, layer: CombineBuffers) -> None:
@@ -161,7 +164,7 @@ class Combine:
         return {
             "eager": eager,
             "fused": fused,
-            "fused-planar": fused,
+            **dict.fromkeys(_LAYOUTS, fused),
             "hoisted": hoisted_fill,
             "hoisted-pack": hoisted_pack,
             "dropped": pack_only,

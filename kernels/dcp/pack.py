@@ -116,12 +116,28 @@ class PackConfig:
     heads: int
     warps: int
     evict: Literal["", "evict_first"] = ""
-    store_cache: Literal["", ".cg", ".cs", ".wt"] = ""
+    store_cache: Literal["", ".cg", ".cs"] = ""
 
 
-def default_config(head_dim: int) -> PackConfig:
-    """8 heads a program, and 1024 elements a warp: 4 warps for heads of 512."""
-    return PackConfig(heads=8, warps=max(1, min(8, 8 * head_dim // 1024)))
+def default_config(head_dim: int, layout: Layout) -> PackConfig:
+    """What measured best on an H200 with heads of 512; as many elements a warp for others.
+
+    See docs/results/dcp-combine-h200.md.
+    """
+    match layout:
+        case Layout.INTERLEAVED:
+            # The least for whole combines: what is stored stays in L2 for the exchange, what was loaded need not.
+            return PackConfig(4, _warps(4 * head_dim, 1024), "evict_first", ".cg")
+        case Layout.PLANAR:
+            # The least for pack alone and behind an eager mask; the exchange behind it pays for the streaming stores.
+            return PackConfig(8, _warps(8 * head_dim, 4096), "evict_first", ".cs")
+        case Layout.PADDED:
+            # The least for a whole combine with the fused mask; hints make pack dearer here.
+            return PackConfig(8, _warps(8 * head_dim, 4096))
+
+
+def _warps(elements: int, elements_a_warp: int) -> int:
+    return max(1, min(8, elements // elements_a_warp))
 
 
 def pack(
@@ -178,7 +194,7 @@ def pack_arguments(
         raise ValueError("give either seq_lens and query_start_loc or row_mask, not both")
     rows, num_heads, head_dim = out.shape
     ranks, _, heads, _ = send.shape
-    config = config or default_config(head_dim)
+    config = config or default_config(head_dim, layout)
     block_heads = min(config.heads, triton.next_power_of_2(num_heads))
     num_seqs = seq_lens.numel() if seq_lens is not None else 0
     stride_row, stride_head, stride_dim = out.stride()

@@ -23,7 +23,7 @@ def build_step(context: BuildContext, collective: Collective = local_copy) -> St
     inputs = Inputs("dcp-combine", context)
     sizes = inputs.sizes
     combine = Combine("dcp-combine", context.variant, sizes.rows, inputs.metadata, collective)
-    shape = buffer_shape(sizes.ranks, sizes.rows, sizes.heads, sizes.head_dim, sizes.dtype)
+    shape = buffer_shape(sizes.ranks, sizes.rows, sizes.heads, sizes.head_dim, sizes.dtype, combine.layout)
     buffers = [
         CombineBuffers(
             out=layer.out,

@@ -10,6 +10,7 @@ COMBINE_VARIANTS = {
     "eager": "the mask as eight eager kernels in every layer",
     "fused": "the mask inside the pack kernel",
     "fused-planar": "as fused; in the buffers a rank's LSEs follow all its outputs, so that accesses are 16 bytes wide",
+    "fused-padded": "as fused; in the buffers an LSE has 16 bytes, so that accesses are as wide",
     "hoisted": "the row mask once a step, one masked_fill per layer",
     "hoisted-pack": "the row mask once a step, read inside the pack kernel",
     "dropped": "no mask at all: the negative control, whose results are wrong",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from profkit.kernels.dcp.combine import Collective, Combine, CombineBuffers, Metadata, local_copy
-from profkit.kernels.dcp.layout import buffer_shape
+from profkit.kernels.dcp.layout import Layout, buffer_shape
 from profkit.kernels.dcp.metadata import batch_notes
 from profkit.kernels.mla_step.decode import DecodeBuffers, decode, decode_config, multiprocessors
 from profkit.kernels.mla_step.inputs import Inputs, LayerInputs, draw_inputs
@@ -55,14 +55,14 @@ class _Buffers:
     value: torch.Tensor
 
     @classmethod
-    def zeros(cls, sizes: Sizes, capacity: int, device: str) -> _Buffers:
+    def zeros(cls, sizes: Sizes, capacity: int, layout: Layout, device: str) -> _Buffers:
         rows, heads = sizes.rows, sizes.local_heads
 
         def zeros(*shape: int) -> torch.Tensor:
             return torch.zeros(shape, dtype=sizes.dtype, device=device)
 
         config = decode_config(rows, sizes.heads, capacity, multiprocessors(device))
-        exchanged = buffer_shape(sizes.ranks, rows, sizes.heads, sizes.kv_lora, sizes.dtype)
+        exchanged = buffer_shape(sizes.ranks, rows, sizes.heads, sizes.kv_lora, sizes.dtype, layout)
         return cls(
             hidden=zeros(rows, sizes.hidden),
             normed=zeros(rows, sizes.hidden),
@@ -102,7 +102,7 @@ def build_step(
     metadata = Metadata.zeros(sizes.rows, context.device)
     combine = Combine(NAME, context.variant, sizes.rows, metadata, collective)
     inputs = draw_inputs(context, sizes)
-    buffers = _Buffers.zeros(sizes, inputs.layers[0].kv.shape[1], context.device)
+    buffers = _Buffers.zeros(sizes, inputs.layers[0].kv.shape[1], combine.layout, context.device)
     shape = (sizes.layers, sizes.rows, sizes.local_heads, sizes.kv_lora)
     results = torch.zeros(shape, dtype=sizes.dtype, device=context.device)
 

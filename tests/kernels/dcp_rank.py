@@ -85,9 +85,9 @@ Made = tuple[Callable[[], None], torch.Tensor]
 def all_to_all_combine(variant: str, out: torch.Tensor, lse: torch.Tensor, metadata: Metadata) -> Made:
     """What launches the combine by all-to-all, and what it writes."""
     zeros = partial(torch.zeros, dtype=out.dtype, device=out.device)
-    shape = buffer_shape(RANKS, ROWS, out.shape[1], HEAD_DIM, out.dtype)
-    buffers = CombineBuffers(out, lse, zeros(shape), zeros(shape), zeros((ROWS, HEADS_A_RANK, HEAD_DIM)))
     combine = Combine("test", variant, ROWS, metadata, all_to_all)
+    shape = buffer_shape(RANKS, ROWS, out.shape[1], HEAD_DIM, out.dtype, combine.layout)
+    buffers = CombineBuffers(out, lse, zeros(shape), zeros(shape), zeros((ROWS, HEADS_A_RANK, HEAD_DIM)))
 
     def launch() -> None:
         if combine.once is not None:

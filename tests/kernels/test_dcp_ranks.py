@@ -20,7 +20,7 @@ from profkit.workload import BuildContext  # noqa: E402
 
 PROGRAM = Path(__file__).parent / "dcp_rank.py"
 WORKLOAD = kernels.get("dcp-combine")
-VARIANTS = ("eager", "fused", "fused-planar", "hoisted", "hoisted-pack", "ag-rs/eager", "ag-rs/fused")
+VARIANTS = (*(variant for variant in WORKLOAD.variants if variant != "dropped"), "ag-rs/eager", "ag-rs/fused")
 GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 

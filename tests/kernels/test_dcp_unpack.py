@@ -107,7 +107,7 @@ def test_local_lengths_count_the_tokens_that_each_rank_owns(ranks: int, interlea
         assert [local == 0 for local in lengths] == [length <= rank * interleave for rank in range(ranks)]
 
 
-@pytest.mark.parametrize("layout", [Layout.INTERLEAVED, Layout.PLANAR])
+@pytest.mark.parametrize("layout", Layout)
 @pytest.mark.parametrize("interleave", [1, 4])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_eight_ranks_together_compute_unsharded_attention(

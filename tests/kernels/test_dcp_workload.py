@@ -96,6 +96,7 @@ def test_the_default_batch_has_52_real_and_4_padding_rows() -> None:
         ("eager", ["mask", "pack", "exchange", "unpack"], []),
         ("fused", ["pack", "exchange", "unpack"], []),
         ("fused-planar", ["pack", "exchange", "unpack"], []),
+        ("fused-padded", ["pack", "exchange", "unpack"], []),
         ("hoisted", ["mask", "pack", "exchange", "unpack"], ["row_mask"]),
         ("hoisted-pack", ["pack", "exchange", "unpack"], ["row_mask"]),
         ("dropped", ["pack", "exchange", "unpack"], []),
@@ -109,7 +110,10 @@ def test_ranges_of_a_layer(variant: str, in_combine: list[str], once: list[str],
 
 @pytest.mark.parametrize(
     ("variant", "mask", "once"),
-    [("eager", 8, 0), ("fused", 0, 0), ("fused-planar", 0, 0), ("hoisted", 1, 7), ("hoisted-pack", 0, 7)],
+    [
+        *[("eager", 8, 0), ("fused", 0, 0), ("fused-planar", 0, 0), ("fused-padded", 0, 0)],
+        *[("hoisted", 1, 7), ("hoisted-pack", 0, 7)],
+    ],
 )
 def test_launches_of_a_layer(variant: str, mask: int, once: int) -> None:
     counted = launches(WORKLOAD.build(context(variant)))
@@ -118,16 +122,17 @@ def test_launches_of_a_layer(variant: str, mask: int, once: int) -> None:
     assert counted == {**expected, **({"row_mask": once} if once else {})}
 
 
-def test_the_exchange_is_what_it_is_given(device: str) -> None:
+@pytest.mark.parametrize(("variant", "width"), [("fused", 18), ("fused-planar", 18), ("fused-padded", 24)])
+def test_the_exchange_is_what_it_is_given(variant: str, width: int, device: str) -> None:
     exchanged = []
 
     def collective(send: torch.Tensor, recv: torch.Tensor) -> None:
         exchanged.append(send.shape)
         recv.zero_()
 
-    step = build_step(context("fused", device), collective)
+    step = build_step(context(variant, device), collective)
     results = run(step)
-    assert exchanged == [(4, 8, 1, 18)] * 2
+    assert exchanged == [(4, 8, 1, width)] * 2
     # A zeroed LSE weighs every rank alike, and the payload is zero.
     assert not results["layers.0.mla/out"].any()
 

@@ -130,7 +130,8 @@ def test_ranges_of_a_layer(variant: str, in_combine: list[str], once: list[str],
     assert opened == [*once, "layers.0.mla", *(f"layers.0.mla/{name}" for name in parts)]
 
 
-def test_the_exchange_and_the_gather_are_what_they_are_given(device: str) -> None:
+@pytest.mark.parametrize(("variant", "width"), [("fused", 18), ("fused-padded", 24)])
+def test_the_exchange_and_the_gather_are_what_they_are_given(variant: str, width: int, device: str) -> None:
     exchanged, gathered = [], []
 
     def collective(send: torch.Tensor, recv: torch.Tensor) -> None:
@@ -141,9 +142,9 @@ def test_the_exchange_and_the_gather_are_what_they_are_given(device: str) -> Non
         gathered.append((source.shape, target.shape))
         repeat_heads(source, target)
 
-    step = build_step(context("fused", device), collective, all_gather)
+    step = build_step(context(variant, device), collective, all_gather)
     results = run(step)
-    assert exchanged == [(2, 4, 2, 18)] * 2
+    assert exchanged == [(2, 4, 2, width)] * 2
     assert gathered == [((4, 2, 32), (2, 4, 2, 32))] * 2
     # A zeroed LSE weighs every rank alike, and the payload is zero.
     assert not results["layers.0.mla/combined"].any()

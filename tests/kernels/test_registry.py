@@ -51,10 +51,10 @@ def test_listing_needs_neither_torch_nor_triton_and_building_says_what_to_instal
     )
     assert child.returncode == 0, child.stderr
     *listed, error = child.stdout.splitlines()
-    assert "dcp-combine eager fused fused-planar hoisted hoisted-pack dropped" in listed
+    assert "dcp-combine eager fused fused-planar fused-padded hoisted hoisted-pack dropped" in listed
     assert "dcp-ag-rs eager fused dropped" in listed
     assert "dsa-candidates old new bounded one-kernel hoisted" in listed
-    assert "mla-step eager fused fused-planar hoisted hoisted-pack dropped" in listed
+    assert "mla-step eager fused fused-planar fused-padded hoisted hoisted-pack dropped" in listed
     assert [line.split()[0] for line in listed] == list(kernels.WORKLOADS)
     assert "needs torch" in error
     assert "profkit[gpu]" in error
