@@ -16,7 +16,7 @@ import gc
 import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -234,25 +234,31 @@ def numbers(row: Row) -> str:
 
 
 def save(path: Path | None, document: dict[str, Any]) -> None:
-    """What is measured so far, so that an interrupted run loses only its last point; a line a row."""
+    """What is measured so far, so that an interrupted run loses only its last point; a line a row.
+
+    All arms have the same columns, which are named once.
+    """
     if path is None:
         return
-    compact = {**document, "arms": list(compacted(document["arms"])), "sweep": list(compacted(document["sweep"]))}
-    lines = []
-    for key, value in compact.items():
-        if key in ("arms", "sweep"):
-            inner = ",\n".join(json.dumps(row, separators=(",", ":")) for row in value)
-            lines.append(f"{json.dumps(key)}: [\n{inner}\n]")
-        else:
-            lines.append(f"{json.dumps(key)}: {json.dumps(value)}")
+    arms_rows, sweep_rows = rounded(document["arms"]), rounded(document["sweep"])
+    lines = [
+        *(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in document.items() if key not in ("arms", "sweep")),
+        f'"columns": {json.dumps(list(arms_rows[0]) if arms_rows else [])}',
+        f'"arms": {listed([list(row.values()) for row in arms_rows])}',
+        f'"sweep": {listed(sweep_rows)}',
+    ]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def compacted(rows: list[Row]) -> Iterator[Row]:
-    """Nanoseconds are enough digits; false flags are left out."""
-    for row in rows:
-        rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
-        yield {name: value for name, value in rounded.items() if value is not False}
+def rounded(rows: list[Row]) -> list[Row]:
+    """To nanoseconds, which are digits enough."""
+    return [
+        {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()} for row in rows
+    ]
+
+
+def listed(rows: Sequence[Any]) -> str:
+    return "[\n" + ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows) + "\n]"
 
 
 if __name__ == "__main__":

@@ -136,6 +136,19 @@ def test_a_sample_that_misleads_costs_time_only(misled: bool, programs: int, dev
     assert_candidates(out, scores.double())
 
 
+@pytest.mark.parametrize("programs", [1, 2, 4, 13])
+@pytest.mark.parametrize("blocks", [41, 193, 200, 208])
+def test_scores_behind_the_live_blocks_do_not_count(blocks: int, programs: int, device: str) -> None:
+    scores = torch.full((2, 256), float("inf"))
+    scores[:, :blocks] = -1 - torch.randperm(blocks, generator=torch.Generator().manual_seed(blocks)) / 100
+    out = torch.empty(2, 10, dtype=torch.int32, device=device)
+    launch = TopkLaunch(ProgramPolicy(1, 2 * programs), tile=16, warps=1, capacity=40, sample=8)
+    # The second row is not cut down.
+    topk_live(scores.to(device), None, torch.tensor([blocks, 30], device=device), out, 256, 1, launch=launch)
+    scores[0, blocks:] = scores[1, 30:] = float("-inf")
+    assert_candidates(out, scores.double())
+
+
 @pytest.mark.parametrize(
     ("bits_of_scores", "expected"),
     [

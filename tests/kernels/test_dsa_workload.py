@@ -99,6 +99,16 @@ def test_hoisted_flags_are_made_once(device: str) -> None:
     assert launches == {**dict.fromkeys(once, 1), "mask_live_kernel": 4}
 
 
+def test_rows_that_may_be_long_are_cut_down_before_their_top_k(device: str) -> None:
+    # 8192 blocks, the capacity, and more.
+    launches = {
+        width: launched(WORKLOAD.build(context("bounded", device, rows=1, width=width, consumers=1)))
+        for width in (1 << 16, (1 << 16) + 1)
+    }
+    plain = {"scores_live_kernel": 1, "topk_live_kernel": 1, "flags_live_kernel": 1, "mask_live_kernel": 1}
+    assert list(launches.values()) == [plain, {**plain, "topk_cut_kernel": 1}]
+
+
 def launched(step: Step) -> Counter[str]:
     """How often each Triton kernel is launched; the bodies do not run."""
     names: Counter[str] = Counter()
