@@ -5,12 +5,14 @@
 #
 # Leaves DIRECTORY/VARIANT, and beside them what `profkit layers` and `profkit diff` say (layers-VARIANT.txt, diff-*.md,
 # diff-*.json); the diffs are printed too. What they should say, and exit with status 0:
-#   old to new            changed: a fill is added, the times fall; the outputs are equal
-#   old to bounded        confirmed: the launches of torch.topk are gone from the layer that chooses
-#   new to one-kernel     confirmed: as above, and each consumer has one launch fewer
-#   its consumers alone   confirmed, with the gate that exactly one launch is gone from each
-# Prints each step's exit status, goes on after a failure and exits with the number of failed steps. A capture takes 10 to
-# 15 s; one that hangs is ended after a minute.
+#   old to new            changed: source/fill is added, scores and mask go under new names and are faster; the outputs
+#                         are equal
+#   old to bounded        confirmed: the launches of torch.topk are gone from source/topk
+#   new to one-kernel     confirmed: as above, source/fill is gone, and each consumer has one launch fewer
+#   its consumers alone   confirmed, with the gates that exactly one launch is gone from each, by a fusion (flags into
+#                         mask)
+# Prints each step's exit status, goes on after a failure and exits with the number of failed steps. A capture takes 10
+# to 15 s; one that hangs is ended after a minute.
 set -uo pipefail
 
 directory=${1:?usage: record_dsa.sh DIRECTORY [options]}
@@ -43,14 +45,14 @@ compare() {
 }
 
 for variant in old new bounded one-kernel; do
-  step - 60 capture dsa-candidates --variant "$variant" --profiler nsys --replays 10 --no-floor --no-keep-report --force \
-    -o "$directory/$variant" "$@"
+  step - 60 capture dsa-candidates --variant "$variant" --profiler nsys --replays 10 --no-floor --no-keep-report \
+    --force -o "$directory/$variant" "$@"
   step "layers-$variant.txt" 60 layers "$directory/$variant"
 done
 compare old-new old new
 compare old-bounded old bounded
 compare new-one-kernel new one-kernel
-compare new-one-kernel-consumers new one-kernel --layers consumer --expect-removed 1
+compare new-one-kernel-consumers new one-kernel --layers consumer --expect-removed 1 --expect-fused
 find "$directory" -name '*.sqlite' -size +0 -exec ls -l {} + | awk '{print $5, $NF}'
 echo "failed steps: $failed"
 exit "$failed"

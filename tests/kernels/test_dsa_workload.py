@@ -134,9 +134,12 @@ def test_ranges_of_a_step(device: str) -> None:
         return opened_ranges(WORKLOAD.build(context(variant, device, consumers=1)))
 
     source, consumer = "layers.20.source", "layers.24.consumer"
-    plain = [source, f"{source}/select", consumer, f"{consumer}/mask"]
-    assert ranges("old") == ranges("bounded") == ranges("one-kernel") == plain
-    assert ranges("hoisted") == [*plain[:2], f"{source}/flags", *plain[2:]]
+    chosen = [source, f"{source}/scores", f"{source}/topk"]
+    masked = [consumer, f"{consumer}/flags", f"{consumer}/mask"]
+    assert ranges("old") == ranges("bounded") == [*chosen, *masked]
+    assert ranges("new") == [source, f"{source}/fill", *chosen[1:], *masked]
+    assert ranges("one-kernel") == [*chosen, consumer, f"{consumer}/mask"]
+    assert ranges("hoisted") == [*chosen, f"{source}/flags", consumer, f"{consumer}/mask"]
 
 
 def test_digest_contexts_exceed_what_candidates_cover() -> None:
