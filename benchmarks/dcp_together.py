@@ -1,94 +1,90 @@
-"""Parts of `dcp_arms.py`: what kernels cost behind one another beyond their sum, and pack with programmatic launch."""
+"""Parts of `dcp_arms.py`: why pack costs more behind a gap, and pack with programmatic launch."""
 
 # ruff: noqa: N803
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 import triton.language as tl
 import triton.language.extra.cuda
-from dcp_kernels import Body, LayerTensors, Setting, packing
+from dcp_checks import wrong_packs
+from dcp_contexts import Choice, contexts, plain
+from dcp_kernels import Body, LayerTensors, Setting
 
 from profkit.capture.floor_kernels import element_pair, launch_chain
-from profkit.kernels.dcp.combine import local_copy
 from profkit.kernels.dcp.layout import Layout
-from profkit.kernels.dcp.mask import mask_dcp_empty_shards_, row_mask
-from profkit.kernels.dcp.metadata import timing_metadata
-from profkit.kernels.dcp.pack import PackConfig, default_config, pack, pack_arguments, pack_kernel
+from profkit.kernels.dcp.metadata import BatchMetadata
+from profkit.kernels.dcp.pack import PackConfig, pack, pack_arguments, pack_kernel
 
 if TYPE_CHECKING:
-    from dcp_arms import Table
+    from dcp_arms import Results
 
-OVERHEAD = "one empty node in the whole graph"
+#: Larger than the L2 cache.
+_SWEEP_BYTES = 1 << 27
 
 
-def together(setting: Setting, table: Table) -> None:
-    """Which of these makes the eager mask and pack cost more than each alone.
+def gaps(results: Results, first: LayerTensors, now: Choice, planar: Choice) -> None:
+    """Print what pack costs behind other kernels beyond the sum of both.
 
-    The excess of "mask > pack" goes away with: a shared LSE, if it is the fill's cold read; one set of buffers, if it
-    is the memory traffic of pack; 8 empty nodes in the mask's place, if it is what the mask's kernels read.
+    If the excess is the write-back of what earlier packs wrote, it stays with shared outputs and goes with a shared
+    send buffer; and pack is dearer behind a fill that is larger than the cache than behind a read of as much.
     """
-    options, first = setting.options, setting.layers[0]
-    seq_lens, starts = setting.batch.seq_lens, setting.batch.query_start_loc
-    requests = options.requests or max(1, options.rows * 13 // 14)
-    exact = timing_metadata(options.rows, requests, requests, options.ranks, torch.Generator().manual_seed(0)).to(
-        "cuda"
-    )
-    empty = row_mask(options.rows, seq_lens, starts).unsqueeze(1)
-    scratch = first.lse.clone()
     x = element_pair("cuda")
-    small = torch.zeros(options.rows, dtype=torch.int32, device="cuda")
-
-    def overhead(layer: LayerTensors) -> None:
-        if layer is first:
-            launch_chain("empty", x, 1)
-
-    def torch_tiny(_: LayerTensors) -> None:
-        for _number in range(8):
-            small.add_(1)
-
-    parts: dict[str, Body] = {
-        OVERHEAD: overhead,
-        "mask": lambda layer: mask_dcp_empty_shards_(layer.lse, seq_lens, starts),
-        "mask, a shared LSE": lambda layer: mask_dcp_empty_shards_(scratch, seq_lens, starts),
-        "mask, 52 slots": lambda layer: mask_dcp_empty_shards_(layer.lse, exact.seq_lens, exact.query_start_loc),
-        "row mask": lambda layer: row_mask(options.rows, seq_lens, starts),
-        "fill": lambda layer: layer.lse.masked_fill_(empty, float("-inf")),
-        "fill, a shared LSE": lambda layer: scratch.masked_fill_(empty, float("-inf")),
-        "1 empty": lambda layer: launch_chain("empty", x, 1),
-        "8 empty": lambda layer: launch_chain("empty", x, 8),
-        "8 load and store": lambda layer: launch_chain("load_store", x, 8),
-        "8 torch adds": torch_tiny,
-        "pack": lambda layer: pack(layer.out, layer.lse, layer.send),
-        "pack, one set of buffers": lambda layer: pack(first.out, layer.lse, first.send),
-        "pack, planar": lambda layer: packing(layer, Layout.PLANAR),
-        "exchange": lambda layer: local_copy(layer.send, layer.recv),
+    swept = torch.zeros(_SWEEP_BYTES // 4, device="cuda")
+    largest = torch.zeros((), device="cuda")
+    heads: dict[str, Callable[[], object]] = {
+        f"{count} empty": partial(launch_chain, "empty", x, count) for count in (1, 2, 4, 8, 16)
     }
-    heads = ["mask", "mask, a shared LSE", "mask, 52 slots", "row mask", "fill", "fill, a shared LSE"]
-    heads += ["1 empty", "8 empty", "8 load and store", "8 torch adds"]
-    pairs = [(head, "pack") for head in heads]
-    pairs += [("mask", "pack, one set of buffers"), ("8 empty", "pack, one set of buffers"), ("mask", "pack, planar")]
-    pairs += [("mask", "exchange"), ("8 empty", "exchange"), ("mask", "8 empty"), ("pack", "exchange")]
+    heads["large read"] = lambda: torch.amax(swept, dim=0, out=largest)
+    heads["large fill"] = swept.zero_
+    streaming = PackConfig(8, 4, "evict_first", ".cs")
+    choices = dict.fromkeys([now, Choice(now.layout, streaming), Choice(Layout.PLANAR, streaming), planar])
 
-    def behind(one: str, other: str) -> Body:
+    def packs(choice: Choice, own_out: bool, own_send: bool) -> Body:
         def run(layer: LayerTensors) -> None:
-            parts[one](layer)
-            parts[other](layer)
+            out, send = (layer if own_out else first).out, (layer if own_send else first).send_of(choice.layout)
+            pack(out, layer.lse, send, layout=choice.layout, config=choice.config)
 
         return run
 
-    def of_shared(layer: LayerTensors) -> None:
-        mask_dcp_empty_shards_(scratch, seq_lens, starts)
-        pack(layer.out, scratch, layer.send)
+    def behind(head: Callable[[], object], body: Body | None) -> Body:
+        def run(layer: LayerTensors) -> None:
+            head()
+            if body is not None:
+                body(layer)
 
-    bodies = dict(parts) | {f"{one} > {other}": behind(one, other) for one, other in pairs}
-    sums: dict[str, tuple[str, ...]] = {f"{one} > {other}": (one, other) for one, other in pairs}
-    bodies["mask, a shared LSE > pack of that LSE"] = of_shared
-    sums["mask, a shared LSE > pack of that LSE"] = ("mask, a shared LSE", "pack")
-    table.measure("together", bodies, sums=sums, overhead=OVERHEAD)
+        return run
+
+    bodies: dict[str, Body] = {name: behind(head, None) for name, head in heads.items()}
+    # What every graph costs, which a sum of two holds twice.
+    bodies["overhead"] = lambda layer: launch_chain("empty", x, 1) if layer is first else None
+    sums: dict[str, tuple[str, str]] = {}
+    for choice in choices:
+        for own_out, own_send in ((True, True), (False, True), (True, False), (False, False)):
+            shared = [name for name, own in (("outputs", own_out), ("send buffer", own_send)) if not own]
+            name = f"{choice}" + (f", shared {' and '.join(shared)}" if shared else "")
+            bodies[name] = packs(choice, own_out, own_send)
+            for head in heads if not shared else ("8 empty",):
+                sums[f"{head} > {name}"] = (head, name)
+                bodies[f"{head} > {name}"] = behind(heads[head], bodies[name])
+    samples = results.measure(bodies, 8)
+    rows: dict[str, dict[str, Any]] = {}
+    for name, sample in samples.items():
+        rows[name] = asdict(sample)
+        text = f"  {name:94} {sample.median_us:6.2f} ({sample.p25_us:.2f} - {sample.p75_us:.2f})"
+        if name in sums:
+            excess = sample.median_us + samples["overhead"].median_us
+            excess -= sum(samples[part].median_us for part in sums[name])
+            rows[name]["excess_us"] = excess
+            text += f"  {excess:+.2f}"
+        print(text, flush=True)
+    results.keep("gaps", rows)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -155,42 +151,32 @@ def waiting_pack_kernel(
     )
 
 
-def programmatic(setting: Setting, table: Table, planar: PackConfig) -> None:
-    """Pack with programmatic launch, alone, behind empty nodes and behind the eager mask."""
-    batch = setting.batch
-    x = element_pair("cuda")
+def early(layer: LayerTensors, choice: Choice, batch: BatchMetadata | None) -> None:
+    """Pack, launched so that it may start before the kernel in front of it ends."""
+    metadata = (batch.seq_lens, batch.query_start_loc) if batch else (None, None)
+    grid, arguments, constants = pack_arguments(
+        layer.out, layer.lse, layer.send_of(choice.layout), *metadata, layout=choice.layout, config=choice.config
+    )
+    waiting_pack_kernel[grid](*arguments, **constants, launch_pdl=True)
 
-    def launched(layout: Layout, config: PackConfig, early: bool) -> Body:
-        def run(layer: LayerTensors) -> None:
-            grid, arguments, constants = pack_arguments(layer.out, layer.lse, layer.send, layout=layout, config=config)
-            extra: dict[str, Any] = {"launch_pdl": True} if early else {}
-            (waiting_pack_kernel if early else pack_kernel)[grid](*arguments, **constants, **extra)
 
-        return run
-
-    def behind(head: Body, body: Body) -> Body:
-        def run(layer: LayerTensors) -> None:
-            head(layer)
-            body(layer)
-
-        return run
-
-    heads: dict[str, Body] = {
-        "8 empty": lambda layer: launch_chain("empty", x, 8),
-        "mask": lambda layer: mask_dcp_empty_shards_(layer.lse, batch.seq_lens, batch.query_start_loc),
-    }
-    bodies: dict[str, Body] = {}
-    for layout, config in (
-        (Layout.INTERLEAVED, default_config(setting.options.head_dim)),
-        (Layout.PLANAR, planar),
-    ):
-        for early in (False, True):
-            name = f"pack, {layout.value}{', PDL' if early else ''}"
-            body = launched(layout, config, early)
-            bodies[name] = body
-            for head_name, head in heads.items():
-                bodies[f"{head_name} > {name}"] = behind(head, body)
+def programmatic(setting: Setting, results: Results, choices: list[Choice]) -> None:
+    """Print choices in every context, launched as ever and programmatically."""
     try:
-        table.measure("programmatic", bodies)
+        wrong = wrong_packs(setting, choices, early)
+        if wrong:
+            print(f"  programmatic pack writes wrong bits: {'; '.join(wrong)}")
+            return
+        rows = {}
+        launches = {"": contexts(setting.batch, plain), "programmatic": contexts(setting.batch, early)}
+        for context in launches[""]:
+            bodies = {
+                f"{choice} {how}".strip(): of[context](choice) for choice in choices for how, of in launches.items()
+            }
+            print(f"  {context}")
+            for name, sample in results.measure(bodies, 6).items():
+                rows[f"{context}: {name}"] = asdict(sample)
+                print(f"    {name:66} {sample.median_us:6.2f} ({sample.p25_us:.2f} - {sample.p75_us:.2f})", flush=True)
+        results.keep("programmatic", rows)
     except (RuntimeError, triton.TritonError) as error:
-        print(f"programmatic launch failed: {error}")
+        print(f"  programmatic launch failed: {error}")

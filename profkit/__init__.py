@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from profkit._version import __version__
 
 if TYPE_CHECKING:
     from profkit.accounting import Census
     from profkit.comparison.model import Comparison
+    from profkit.selection import SelectionOptions
     from profkit.sweep.results import Sweep
     from profkit.trace import Trace
 
@@ -37,64 +38,70 @@ def open(path: str | os.PathLike[str], *, detail: bool = True) -> Trace:
     return detect.read(runs.one(str(Path(path)), "open").trace, detail=detail)
 
 
-def census(
-    trace: Trace | str | os.PathLike[str],
-    *,
-    layers: str | None = None,
-    scope: str | None = None,
-    steps: str | None = None,
-    graph: str | None = None,
-) -> Census:
+def census(trace: Trace | str | os.PathLike[str], **selection: Unpack[SelectionOptions]) -> Census:
     """Count launches and time per layer.
 
     Args:
         trace: from `open`, or a path.
-        layers, scope, steps: regular expressions, as the options of ``profkit layers``.
-        graph: the id of the kind of step to report.
+        selection: which steps and layers, as the options of ``profkit layers``: the regular expressions `layers`,
+            `scope`, `steps`, `anchor` and `anchor_end`; `graph`, the id of the kind of step to report; `layer_kind`;
+            `capture_trace`, a path.
 
     Raises:
         profkit.errors.ProfkitError: bad input, or a selection that matches nothing.
     """
-    from profkit.accounting import Selection, take_census
+    from profkit import runs
+    from profkit.selection import Selection
 
     whole = open(trace, detail=False) if isinstance(trace, str | os.PathLike) else trace
-    return take_census(whole, Selection(layers=layers, scope=scope, steps=steps, graph=graph))
+    return runs.count(whole, Selection(**selection))
 
 
 def diff(
     before: Trace | Census | str | os.PathLike[str],
     after: Trace | Census | str | os.PathLike[str],
     *,
-    layers: str | None = None,
-    scope: str | None = None,
-    steps: str | None = None,
-    graph: str | None = None,
     expect_removed: int | None = None,
+    **selection: Unpack[SelectionOptions],
 ) -> Comparison:
     """Compare two runs. Paths of run directories bring output digests and untraced step times with them.
 
     Args:
         before, after: traces, censuses or paths; a census keeps its own selection.
-        layers, scope, steps, graph: see `census`.
         expect_removed: a gate, as ``--expect-removed``.
+        selection: see `census`.
 
     Raises:
         profkit.errors.ProfkitError: bad input, or a selection that matches nothing.
     """
+    from dataclasses import replace
+
     from profkit import runs
-    from profkit.accounting import Census, Selection, take_census
+    from profkit.accounting import Census
     from profkit.comparison.compare import compare
     from profkit.comparison.model import Gates, Input
+    from profkit.phases import in_phase
+    from profkit.readers import detect
+    from profkit.selection import Selection
 
-    selection = Selection(layers=layers, scope=scope, steps=steps, graph=graph)
+    wanted = Selection(**selection)
+    first: Census | None = None
 
     def side(value: Trace | Census | str | os.PathLike[str], name: str) -> Input:
+        nonlocal first
         if isinstance(value, Census):
+            first = value
             return Input(name, value, identity=str(id(value)))
-        if isinstance(value, str | os.PathLike):
-            run = runs.one(str(Path(value)), name)
-            return Input(run.label, runs.census_of(run, selection), run.record, str(run.trace.resolve()))
-        return Input(name, take_census(value, selection), identity=str(id(value)))
+        run = runs.one(str(Path(value)), name) if isinstance(value, str | os.PathLike) else None
+        trace = detect.read(run.trace) if run is not None else value
+        assert not isinstance(trace, str | os.PathLike)  # a path was read
+        counted = runs.count(trace, wanted)
+        if first is not None:
+            counted = in_phase(first, counted, lambda start: runs.count(trace, replace(wanted, start=start)))
+        first = counted
+        if run is None:
+            return Input(name, counted, identity=str(id(value)))
+        return Input(run.label, counted, run.record, str(run.trace.resolve()))
 
     return compare(side(before, "before"), side(after, "after"), Gates(expect_removed=expect_removed))
 

@@ -21,7 +21,7 @@ from profkit.attribution.ledger import Attribution, attribute
 from profkit.attribution.period import Phase
 from profkit.attribution.sequence import CaptureTrace
 from profkit.errors import CannotTellError, ProfkitError
-from profkit.integrity import Refusal, SilentNodes, overlapping_ops, refuse, silent_nodes
+from profkit.integrity import Refusal, SilentNodes, eager_launches_without_ops, overlapping_ops, refuse, silent_nodes
 from profkit.layers import LayerKey, Place, place
 from profkit.selection import Selection as Selection
 from profkit.selection import Wanted, short_kind
@@ -73,6 +73,7 @@ class KindCensus:
         outside_ns: shape [outside rows, steps].
         step_span_ns: first start to last end of each step, shape [steps]; under a profiler, so longer than it runs.
         run_of_step: which of several merged runs each step comes from, shape [steps].
+        job_of_step: which of several independent jobs, whose ranks are runs, shape [steps].
         step_weight: what the by-step times of each step were multiplied by, so that every run counts once.
     """
 
@@ -84,6 +85,7 @@ class KindCensus:
     outside_ns: Ints
     step_span_ns: Ints
     run_of_step: Ints
+    job_of_step: Ints
     step_weight: npt.NDArray[np.float64]
 
     @cached_property
@@ -125,7 +127,7 @@ class Census:
     diagnostics: Sequence[Diagnostic]
     refusal: Refusal | None = None
     display: Mapping[str, str] = field(default_factory=dict)
-    silent_nodes: SilentNodes = field(default=SilentNodes(0, 0))
+    silent_nodes: SilentNodes = field(default=SilentNodes(0))
     processes_with_ops: int = 0
     phase: Phase | None = None
 
@@ -196,6 +198,7 @@ def take_census(
             f"{silent.count} nodes of the replayed graphs{where} never ran an op: host or empty nodes, or lost ops."
         )
         silent_note.append(Diagnostic("nodes-without-ops", message))
+    lost = eager_launches_without_ops(trace, attribution)
     census = Census(
         info=trace.info,
         selection=selection,
@@ -205,7 +208,7 @@ def take_census(
         default=default,
         beyond_steps=beyond,
         step_method=steps.method,
-        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *overlap),
+        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *lost, *overlap),
         refusal=refusal,
         display=kernel_names.display_names(canonical.values()),
         silent_nodes=silent,
@@ -292,7 +295,9 @@ class _Builder:
         outside, outside_ns = self._outside(rows[~inside], step[rows[~inside]], kind.steps)
         _, step_span_ns = busy_and_span(self.start[rows], self.end[rows], step[rows])
         one_run = np.zeros(kind.steps, dtype=np.int64)
-        return KindCensus(kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns, one_run, np.ones(kind.steps))
+        return KindCensus(
+            kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns, one_run, one_run, np.ones(kind.steps)
+        )
 
     def _layer_of_scope(self, rows: Ints) -> _LayerOfScope:
         """Which scopes are one layer. Two scopes that name layer 3 under different outer ranges are one layer (the

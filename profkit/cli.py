@@ -12,12 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from profkit._version import __version__
+from profkit.commands.selecting import selecting
 from profkit.errors import Exit, OutputClosedError, ProfkitError
+
+if TYPE_CHECKING:
+    from profkit.selection import Selection
 
 app = typer.Typer(
     name="profkit",
@@ -73,19 +77,29 @@ def capture(
         bool | None, typer.Option(help="Keep nsys's report beside its export; not kept for repetitions.")
     ] = None,
     floor: Annotated[bool, typer.Option(help="Measure the dispatch floor of this machine too.")] = True,
+    graph_level: Annotated[
+        bool, typer.Option("--graph-level", help="nsys: time the step once more, traced at graph level.")
+    ] = False,
+    nproc: Annotated[
+        int | None, typer.Option(help="Ranks: a process and a GPU each, in one process group, each with its own trace.")
+    ] = None,
+    rank_timeout: Annotated[
+        float | None, typer.Option(help="With --nproc: seconds after which ranks that hang are given up; 600.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Record a workload, or any command given after --, into a run directory."""
-    from profkit.capture.plan import Options
-    from profkit.commands.capture import capture_command, capture_pairs, capture_workload, pairs_options
+    from profkit.capture.plan import RANK_TIMEOUT_S, Options
+    from profkit.commands.capture import capture_command, capture_pairs, capture_workload, on_ranks, pairs_options
 
     trailing: Trailing = context.obj
     if trailing.command is not None:
         if workload is not None:
             raise ProfkitError(f"Give either a workload ({workload}) or a command after --, not both.")
-        if (against, pairs, stop_after, keep_report) != (None, None, None, None):
+        if (against, pairs, stop_after, keep_report, nproc, rank_timeout) != (None,) * 6 or graph_level:
             raise ProfkitError(
-                "--against, --pairs, --stop-after and --keep-report belong to a workload, not to a command."
+                "--against, --pairs, --stop-after, --keep-report, --graph-level, --nproc and --rank-timeout belong to "
+                "a workload, not to a command."
             )
         summary, exit_code = capture_command(trailing.command, nsys_args, output, force=force, profiler=profiler)
         typer.echo(summary, err=True)
@@ -103,7 +117,15 @@ def capture(
         warmup=warmup,
         seed=seed,
         run_bodies=run_bodies,
+        graph_level=graph_level,
+        nproc=nproc,
+        rank_timeout_s=RANK_TIMEOUT_S if rank_timeout is None else rank_timeout,
     )
+    launched = on_ranks(options)
+    if launched is None:
+        typer.echo("rank 0's profkit captures all ranks")
+        return
+    options = launched
     repeated = pairs_options(against, pairs, stop_after, keep_report, with_floor=floor)
     if repeated is not None:
         typer.echo(capture_pairs(options, repeated, output, force=force))
@@ -191,53 +213,29 @@ def kernels(output_format: Annotated[str, typer.Option("--format", help="text or
     typer.echo(run(output_format))
 
 
-_Layers = Annotated[str | None, typer.Option(help="Regular expression: layers whose scope matches.")]
-_Scope = Annotated[str | None, typer.Option(help="Regular expression: only this part of each layer, e.g. ^combine.")]
-_Steps = Annotated[str | None, typer.Option(help="Regular expression: ranges that are steps; found if not given.")]
-_Graph = Annotated[str | None, typer.Option(help="The kind of step to report, by its id; the longest if not given.")]
-_LayerKind = Annotated[str | None, typer.Option(help="Only layers of this kind, e.g. B of those told apart by period.")]
-_CaptureTrace = Annotated[
-    str | None, typer.Option(help="Where the graphs' capture was recorded: a trace, or an engine's directory of them.")
-]
-_Anchor = Annotated[str | None, typer.Option(help="Regular expression: a kernel that runs once a layer, at its start.")]
-_AnchorEnd = Annotated[str | None, typer.Option(help="Regular expression: a kernel that ends the layer.")]
 _FloorUs = Annotated[float | None, typer.Option(help="The dispatch floor in µs; measured or estimated if not given.")]
 _Format = Annotated[str, typer.Option("--format", help="text, json, csv or md.")]
 
 
 @app.command()
+@selecting
 def layers(
     runs: Annotated[list[str], typer.Argument(help="Run directories, trace files, or globs of per-rank files.")],
-    layers: _Layers = None,
-    scope: _Scope = None,
-    steps: _Steps = None,
-    graph: _Graph = None,
-    layer_kind: _LayerKind = None,
-    capture_trace: _CaptureTrace = None,
-    anchor: _Anchor = None,
-    anchor_end: _AnchorEnd = None,
+    selection: Selection,
     floor_us: _FloorUs = None,
     output_format: _Format = "text",
 ) -> None:
     """Count launches and time per layer."""
-    from profkit.accounting import Selection
     from profkit.commands.layers import layers as run
 
-    selection = Selection(layers, scope, steps, graph, layer_kind, capture_trace, anchor, anchor_end)
     run(runs, selection, output_format, floor_us)
 
 
 @app.command()
+@selecting
 def diff(
     runs: Annotated[list[str], typer.Argument(help="Two runs, before and after; or a directory with two arms.")],
-    layers: _Layers = None,
-    scope: _Scope = None,
-    steps: _Steps = None,
-    graph: _Graph = None,
-    layer_kind: _LayerKind = None,
-    capture_trace: _CaptureTrace = None,
-    anchor: _Anchor = None,
-    anchor_end: _AnchorEnd = None,
+    selection: Selection,
     expect_removed: Annotated[
         int | None, typer.Option(help="Fail unless so many launches are gone from every selected layer.")
     ] = None,
@@ -253,7 +251,6 @@ def diff(
     output_format: _Format = "text",
 ) -> None:
     """Compare two runs: which launches are gone, what else moved, is the work still done."""
-    from profkit.accounting import Selection
     from profkit.commands.diff import diff as run
     from profkit.comparison.model import Gates
 
@@ -265,7 +262,6 @@ def diff(
         floor_us=floor_us,
         force=force,
     )
-    selection = Selection(layers, scope, steps, graph, layer_kind, capture_trace, anchor, anchor_end)
     raise typer.Exit(int(run(runs, selection, gates, output_format)))
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from profkit.attribution import lineage
@@ -80,6 +81,42 @@ def _graph_level_advice(trace: Trace, launched: int) -> str:
     )
 
 
+def eager_launches_without_ops(trace: Trace, attribution: Attribution) -> list[Diagnostic]:
+    """Says how many launches outside graphs have no op, where that can be told: in a process without graphs, or whose
+    graphs' nodes are known. There each launch ran something, or made a node of a graph that was being captured."""
+    launches, used = trace.launches, attribution.joined.used
+    unknown = np.setdiff1d(
+        launches["process"][(launches["api"] == "graph").to_numpy()].unique(), trace.nodes["process"].unique()
+    )
+    eager = (launches["api"] != "graph").to_numpy() & ~np.isin(launches["process"].to_numpy(), unknown)
+    lost = int((eager & ~used & ~_made_a_node(trace)).sum())
+    if not lost or not trace.info.timed or trace.info.graph_trace == "graph":
+        return []
+    message = (
+        f"{lost} of {int((eager & used).sum()) + lost} launches outside graphs have no op: the recording lost it, the "
+        "launch had nothing to do, or a graph captured it that the recording does not show."
+    )
+    return [Diagnostic("eager-launches-without-ops", message)]
+
+
+def _made_a_node(trace: Trace) -> npt.NDArray[np.bool_]:
+    """For each launch whether a node was captured on its thread after it began and before the next launch there."""
+    launches = trace.launches
+    made = np.zeros(len(launches), dtype=np.bool_)
+    captured = trace.nodes[(trace.nodes["origin"] == NONE).to_numpy()]
+    if not len(captured):
+        return made
+    rows = {key: np.sort(index) for key, index in launches.groupby(["process", "thread"], sort=False).indices.items()}
+    for key, group in captured.groupby(["process", "thread"], sort=False):
+        mine = rows.get(key)
+        if mine is None:
+            continue
+        mine = mine[np.argsort(launches["start"].to_numpy()[mine], kind="stable")]
+        at = np.searchsorted(launches["start"].to_numpy()[mine], group["created"].to_numpy(), side="right") - 1
+        made[mine[at[at >= 0]]] = True
+    return made
+
+
 def _eager_launches_without_ops(trace: Trace, attribution: Attribution) -> tuple[int, int]:
     """Kernel launches that no op names, and all of them, in processes without graphs: where a graph is captured,
     launches become nodes instead."""
@@ -96,11 +133,16 @@ class SilentNodes:
 
     Args:
         count: all of them.
-        in_layers: those that were captured in a layer's range.
+        layer_scopes: how many of them were captured in each scope of a layer: path down to the layer, path inside it.
     """
 
     count: int
-    in_layers: int
+    layer_scopes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def in_layers(self) -> int:
+        """Those that were captured in a layer's range."""
+        return sum(self.layer_scopes.values())
 
 
 def silent_nodes(trace: Trace, attribution: Attribution) -> SilentNodes:
@@ -109,20 +151,26 @@ def silent_nodes(trace: Trace, attribution: Attribution) -> SilentNodes:
     cloned = nodes.loc[(nodes["origin"] != NONE).to_numpy(), ["process", "node"]].drop_duplicates()
     ran = _nodes_that_ran(ops)
     if not len(cloned) or not len(ran):
-        return SilentNodes(0, 0)
+        return SilentNodes(0)
     graphs = pd.unique(joint_key(ran["process"].to_numpy(), ran["node"].to_numpy() >> 32))
     mine = np.isin(joint_key(cloned["process"].to_numpy(), cloned["node"].to_numpy() >> 32), graphs)
     left = cloned[mine].merge(ran, how="left", on=["process", "node"], indicator=True)
     left = left[(left["_merge"] == "left_only").to_numpy()]
     if not len(left):
-        return SilentNodes(0, 0)
+        return SilentNodes(0)
     # The nodes as ops that never ran: the same lineage leads to the range in which each was captured.
     columns = {name: left[name].to_numpy() for name in ("process", "node")}
     unseen = dataclasses.replace(trace, ops=table(OPS, columns))
     scopes = ScopeTable()
     found = lineage.attribute(unseen, attribution.ranges, scopes)
-    layered = np.array([place(path).layer is not None for path in scopes.paths], dtype=bool)
-    return SilentNodes(len(left), int(layered[found.scope].sum()))
+    places = [place(path) for path in scopes.paths]
+    counts = np.bincount(found.scope, minlength=len(places)).tolist()
+    layered = {
+        "/".join(part for part in (where.path, where.inside) if part): count
+        for where, count in zip(places, counts, strict=True)
+        if count and where.layer is not None
+    }
+    return SilentNodes(len(left), layered)
 
 
 def _nodes_that_ran(ops: pd.DataFrame) -> pd.DataFrame:

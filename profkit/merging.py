@@ -35,8 +35,12 @@ def _layer_list(census: KindCensus) -> list[tuple[str, int, bool]]:
     return list(zip(layers["family"], layers["number"].tolist(), layers["selected"].tolist(), strict=True))
 
 
-def merge(censuses: Sequence[KindCensus]) -> KindCensus:
-    """One census of all steps of `censuses`, which have the same layers."""
+def merge(censuses: Sequence[KindCensus], jobs: Sequence[int] | None = None) -> KindCensus:
+    """One census of all steps of `censuses`, which have the same layers.
+
+    Args:
+        jobs: for each the number of the job that it is a rank of; every one is independent of the others if not given.
+    """
     if len(censuses) == 1:
         return censuses[0]
     steps = [c.kind.steps for c in censuses]
@@ -75,6 +79,7 @@ def merge(censuses: Sequence[KindCensus]) -> KindCensus:
         outside_ns=outside_ns,
         step_span_ns=np.concatenate([c.step_span_ns for c in censuses]),
         run_of_step=np.repeat(np.arange(len(censuses)), steps),
+        job_of_step=np.repeat(np.arange(len(censuses)) if jobs is None else jobs, steps),
         step_weight=np.repeat(weights, steps),
     )
 

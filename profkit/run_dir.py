@@ -47,8 +47,18 @@ class _Digests(msgspec.Struct):
     references: _References | None = None
 
 
-class _Untraced(msgspec.Struct):
+class _StepTimes(msgspec.Struct):
     median: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+
+class _Compiles(msgspec.Struct):
+    inside: list[Any] = []
+
+
+class _Ranks(msgspec.Struct):
+    rank: Annotated[int, msgspec.Meta(ge=0)]
+    world_size: Annotated[int, msgspec.Meta(ge=1)]
+    job: str
 
 
 class _Record(msgspec.Struct):
@@ -60,13 +70,16 @@ class _Record(msgspec.Struct):
     device: dict[str, Any] | None = None
     versions: dict[str, Any] | None = None
     digests: _Digests | None = None
-    untraced: _Untraced | None = None
+    untraced: _StepTimes | None = None
+    graph_level: _StepTimes | None = None
+    compiles: _Compiles | None = None
     seed: int | None = None
     commit: str | None = None
     replays: int | None = None
     set_aside: dict[str, Any] | None = None
     floor: dict[str, Any] | None = None
     untraced_digests_equal: bool | None = None
+    ranks: _Ranks | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +103,11 @@ class Run:
 def is_run(path: Path) -> bool:
     """Whether `path` is a directory with a run.json in it."""
     return (path / RUN_FILE).is_file()
+
+
+def is_job(path: Path) -> bool:
+    """Whether `path` is a directory with the run directories of a job's ranks in it, and nothing else."""
+    return path.is_dir() and is_run(path / "0") and all(e.name.isdigit() and is_run(e) for e in path.iterdir())
 
 
 def load(path: Path) -> Run:
@@ -151,7 +169,7 @@ def new(path: Path, *, force: bool = False) -> Iterator[Path]:
     """
     if path.exists() and not force:
         raise ProfkitError(f"{path} exists and will not be overwritten. Choose another -o, or add --force.")
-    if path.exists() and not (path.is_dir() and (is_run(path) or not any(path.iterdir()))):
+    if path.exists() and not (path.is_dir() and (is_run(path) or is_job(path) or not any(path.iterdir()))):
         raise ProfkitError(
             f"{path} exists and is not a run directory, so --force will not replace it. Choose another -o."
         )

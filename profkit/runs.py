@@ -15,6 +15,7 @@ from profkit import capture_traces, run_dir
 from profkit.accounting import Census, Selection, take_census
 from profkit.errors import ProfkitError
 from profkit.readers import detect
+from profkit.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class RunFile:
 
 
 def find(spec: str) -> list[RunFile]:
-    """The runs that `spec` names: a run directory (nested ones included), a trace file, or a glob of either.
+    """The runs that `spec` names: a run directory (nested ones included), a directory of rocprofv3's CSV files, a trace
+    file, or a glob of any of these.
 
     Raises:
         ProfkitError: it names nothing.
@@ -48,7 +50,10 @@ def find(spec: str) -> list[RunFile]:
             raise ProfkitError(f"{spec}: {hint}. Give a run directory, a trace file, or a glob of per-rank files.")
     found: list[RunFile] = []
     for entry in _without_companions(paths):
-        if entry.is_dir() and not any(entry.glob("*.parquet")):
+        recorded = _rocprofv3_files(entry) if entry.is_dir() and not run_dir.is_run(entry) else []
+        if recorded:
+            found += [RunFile(f"{entry.name}/{path.name}", path, None) for path in _without_companions(recorded)]
+        elif entry.is_dir() and not any(entry.glob("*.parquet")):
             found += [_of_run(run, entry) for run in run_dir.find(entry)]
         else:
             found.append(RunFile(entry.name, entry, None))
@@ -57,9 +62,14 @@ def find(spec: str) -> list[RunFile]:
 
 #: rocprofv3 writes several CSV files for one process; the reader finds them all from any of them.
 _ROCPROF_CSV = re.compile(
-    r"^(.*?)_?(kernel|marker_api|hip_api|hip_runtime_api|hsa_api|rccl_api|memory_copy|"
-    r"memory_allocation|scratch_memory|counter_collection)_trace\.csv$"
+    r"^(.*?)_?(?:(?:kernel|marker_api|hip_api|hip_runtime_api|hsa_api|rccl_api|memory_copy|"
+    r"memory_allocation|scratch_memory|counter_collection)_trace|agent_info)\.csv$"
 )
+
+
+def _rocprofv3_files(directory: Path) -> list[Path]:
+    """The CSV files that rocprofv3 left in `directory`, of one process or of several."""
+    return sorted(path for path in directory.iterdir() if _ROCPROF_CSV.match(path.name))
 
 
 def _without_companions(paths: Sequence[Path]) -> list[Path]:
@@ -96,7 +106,15 @@ def one(spec: str, option: str) -> RunFile:
 
 def census_of(run: RunFile, selection: Selection) -> Census:
     """Read and count one run."""
-    trace = detect.read(run.trace)
+    return count(detect.read(run.trace), selection)
+
+
+def count(trace: Trace, selection: Selection) -> Census:
+    """Count `trace`, with the capture traces that `selection` names.
+
+    Raises:
+        ProfkitError: the selection matches nothing, or names no capture trace.
+    """
     if selection.capture_trace is None:
         return take_census(trace, selection)
     captures, notes = capture_traces.read(selection.capture_trace, trace)

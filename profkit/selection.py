@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TypedDict
 
 from profkit.attribution.by_repetition import Hints
 from profkit.errors import ProfkitError
@@ -46,6 +47,19 @@ class Selection:
         if self.anchor_end is not None and self.anchor is None:
             raise ProfkitError("--anchor-end says where a layer ends; give --anchor as well, where it begins.")
         return Hints(self.anchor, self.anchor_end, self.start)
+
+
+class SelectionOptions(TypedDict, total=False):
+    """The fields of a `Selection` that a caller may give by name."""
+
+    layers: str | None
+    scope: str | None
+    steps: str | None
+    graph: str | None
+    layer_kind: str | None
+    capture_trace: str | None
+    anchor: str | None
+    anchor_end: str | None
 
 
 class Wanted:

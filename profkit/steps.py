@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from profkit import replays
 from profkit.attribution.ledger import Attribution
 from profkit.attribution.scopes import ScopeTable, scopes_at
 from profkit.errors import ProfkitError
@@ -256,7 +256,9 @@ def _grouped(
     within = ops if len(rows) == len(ops) else ops.iloc[rows]
     launch, launches = (step_of_row, count) if one_launch else _launch_codes(within)
     signature, label = _signatures(within, step_of_row, count, launch, launches)
-    lost = _lost(within, step_of_row, count, launch, launches, notes)
+    lost = replays.without_nodes(within, step_of_row, count, launch, launches, notes)
+    if one_launch:
+        lost |= replays.without_ops(within, step_of_row, signature, [name is None for name in label], notes)
     if partial is not None:
         lost[rank[np.isin(unique, partial)]] = True
     kept = np.flatnonzero(~lost)
@@ -280,7 +282,7 @@ def _signatures(
     ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int, launch: npt.NDArray[np.int64], launches: int
 ) -> tuple[npt.NDArray[np.int64], list[str | None]]:
     """What makes two steps one kind: the executable graph where one graph is the whole step, else the op sequence."""
-    graph = _graph_ids(ops)
+    graph = replays.graph_ids(ops)
     lowest = np.full(count, np.iinfo(np.int64).max, dtype=np.int64)
     highest = np.full(count, np.iinfo(np.int64).min, dtype=np.int64)
     np.minimum.at(lowest, step, graph)
@@ -380,75 +382,6 @@ def _sequence_hashes(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int)
     total = np.zeros(count, dtype=np.uint64)
     np.add.at(total, step[order], mixed)
     return total.view(np.int64)
-
-
-def _lost(
-    ops: pd.DataFrame,
-    step: npt.NDArray[np.int64],
-    count: int,
-    replay: npt.NDArray[np.int64],
-    replays: int,
-    notes: list[Diagnostic],
-) -> npt.NDArray[np.bool_]:
-    """Steps with a replay that misses nodes which other replays of its graph ran, or that ran a node twice.
-
-    A replay is one launch of a graph; a step may launch one graph several times, or several graphs.
-    """
-    lost = np.zeros(count, dtype=np.bool_)
-    has_node = (ops["node"] != NONE).to_numpy() & (ops["correlation"] != NONE).to_numpy()
-    if not has_node.any():
-        return lost
-    if not has_node.all():
-        ops, step, replay = ops[has_node], step[has_node], replay[has_node]
-    node, nodes = pd.factorize(ops["node"].to_numpy())
-    graph_of = np.full(replays, np.iinfo(np.int64).max)
-    np.minimum.at(graph_of, replay, _graph_ids(ops))
-    process_of = np.zeros(replays, np.int32)
-    process_of[replay] = ops["process"].to_numpy()
-    kind, kinds = pd.factorize(joint_key(process_of, graph_of))
-    have, expected = _nodes_of(replay, replays, node.astype(np.int64), len(nodes), kind, len(kinds))
-    ran = np.bincount(replay, minlength=replays)
-    expected = expected[kind]
-    partial = have < expected
-    # A conditional body runs its nodes several times under one launch, in every replay alike.
-    usual = np.full(len(kinds), np.iinfo(np.int64).max)
-    np.minimum.at(usual, kind[~partial], ran[~partial])
-    doubled = ran > usual[kind]
-    step_of = np.zeros(replays, np.int64)
-    step_of[replay] = step
-    for code, which, text in (
-        ("partial-replay", partial, "miss nodes that other replays of their graph ran"),
-        ("doubled-node", doubled & ~partial, "ran a node more than once"),
-    ):
-        if which.any():
-            message = f"{int(which.sum())} of {replays} replays {text}; their steps are left out."
-            notes.append(Diagnostic(code, message))
-            lost[step_of[which]] = True
-    return lost
-
-
-def _nodes_of(
-    replay: npt.NDArray[np.int64], replays: int, node: npt.NDArray[np.int64], nodes: int, kind: Any, kinds: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """How many different nodes each replay ran, and how many all replays of each graph ran together."""
-    pair = replay * nodes + node
-    if replays * nodes <= 8 * len(pair):
-        # Nearly every pair occurs: a table of flags is smaller and quicker than a hash of the pairs.
-        flags = np.zeros((replays, nodes), dtype=np.bool_)
-        flags.reshape(-1)[pair] = True
-        of_graph = [int(flags[kind == k].any(axis=0).sum()) for k in range(kinds)]
-        return flags.sum(axis=1), np.array(of_graph, dtype=np.int64)
-    distinct = pd.unique(pair)
-    have = np.bincount(distinct // nodes, minlength=replays)
-    together = pd.unique(kind[distinct // nodes].astype(np.int64) * nodes + distinct % nodes)
-    return have, np.bincount(together // nodes, minlength=kinds)
-
-
-def _graph_ids(ops: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """The executable graph of each op, `NONE` for eager ops. An nsys node id holds its graph's id in the upper half;
-    exports before 2025.5 have no column for it."""
-    graph, node = ops["graph"].to_numpy(), ops["node"].to_numpy()
-    return np.where((graph == NONE) & (node != NONE), node >> 32, graph)
 
 
 def _kinds(

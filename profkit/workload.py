@@ -51,12 +51,16 @@ class BuildContext:
         shapes: every shape of the workload, with the user's values filled in.
         device: a torch device string, ``"cuda"`` or ``"cpu"``.
         seed: seeds every random input; the same seed gives the same bits in every variant.
+        rank, world_size: this process among those of ``--nproc``; 0 of 1 without it. With ``--nproc`` the default
+            process group of torch.distributed is made before the workload is built: NCCL on GPUs, gloo on CPUs.
     """
 
     variant: str
     shapes: Mapping[str, ShapeValue]
     device: str
     seed: int
+    rank: int = 0
+    world_size: int = 1
 
     def int_shape(self, name: str) -> int:
         """The integer shape called `name`."""
@@ -150,6 +154,8 @@ class Workload:
         shapes: name to `Shape`.
         build: makes a `Step` on the context's device. May import torch and triton; this module's importers may not.
         tunable: the launch configuration that `profkit sweep` can vary; None where there is none.
+        job_shapes: given the shapes that the user set and the number of processes, what other defaults hold then;
+            raises ProfkitError where the two do not go together. None where the number of processes changes nothing.
     """
 
     name: str
@@ -158,3 +164,4 @@ class Workload:
     shapes: Mapping[str, Shape]
     build: Callable[[BuildContext], Step]
     tunable: Tunable | None = None
+    job_shapes: Callable[[Mapping[str, ShapeValue], int], Mapping[str, ShapeValue]] | None = None

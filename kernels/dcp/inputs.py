@@ -9,6 +9,7 @@ import torch
 
 from profkit.errors import ProfkitError
 from profkit.kernels.dcp.combine import Metadata
+from profkit.kernels.dcp.exchange import DISTRIBUTED
 from profkit.kernels.dcp.metadata import BatchMetadata, batch_notes, digest_metadata, timing_metadata
 from profkit.kernels.shapes import positive, power_of_two, real_requests, whole_heads
 from profkit.workload import BuildContext, InputSet, Layer, Scope, Step
@@ -73,9 +74,12 @@ class Inputs:
     The digest inputs mask about half of the rows; in both input sets the padding rows' payload is NaN, and the LSE of
     rows to be masked is an ordinary number, so that a mask that is left out shows in the result.
 
+    Where the ranks are processes, all of them run one batch, each with the lengths of its own shard, its own empty rows
+    and its own random inputs; else this process stands for the last rank.
+
     Args:
         workload: named in errors.
-        context: shapes, device and seed. Random inputs are drawn on the CPU, so they are the same everywhere.
+        context: shapes, device, seed and rank. Random inputs are drawn on the CPU, so they are the same everywhere.
         lse_heads_first: a layer's LSE is a transposed ``[H, R]`` tensor.
 
     Raises:
@@ -87,11 +91,15 @@ class Inputs:
         self.device = context.device
         generator = torch.Generator(device="cpu").manual_seed(context.seed)
         slots = sizes.rows
+        distributed = context.shapes.get("exchange") == DISTRIBUTED
+        rank = context.rank if distributed else None
         batch_sizes = (sizes.rows, sizes.requests, slots, sizes.ranks)
         self._batches: dict[InputSet, BatchMetadata] = {
-            "timing": timing_metadata(*batch_sizes, generator).to(context.device),
-            "digest": digest_metadata(*batch_sizes, generator).to(context.device),
+            "timing": timing_metadata(*batch_sizes, generator, rank=rank).to(context.device),
+            "digest": digest_metadata(*batch_sizes, generator, rank=rank).to(context.device),
         }
+        if distributed:
+            generator.manual_seed(context.seed + 1 + context.rank)
         #: What all layers share, at addresses that stay.
         self.metadata = Metadata.zeros(slots, context.device)
         self._pristine_lse = torch.randn(sizes.layers, sizes.rows, sizes.heads, generator=generator).to(context.device)

@@ -44,7 +44,14 @@ class BatchMetadata:
 
 
 def timing_metadata(
-    rows: int, requests: int, slots: int, ranks: int, generator: torch.Generator, context_tokens: int = CONTEXT_TOKENS
+    rows: int,
+    requests: int,
+    slots: int,
+    ranks: int,
+    generator: torch.Generator,
+    context_tokens: int = CONTEXT_TOKENS,
+    *,
+    rank: int | None = None,
 ) -> BatchMetadata:
     """A decode batch at one context length: one row a request, the rest of `rows` is padding.
 
@@ -52,32 +59,45 @@ def timing_metadata(
         rows: R.
         requests: real requests, at most `rows`.
         slots: S, at least `requests`; the slots past them have no rows and no KV.
-        ranks: N; lengths are those of the last rank, which gets the fewest tokens.
+        ranks: N.
+        generator: in one state on all ranks, which run one batch.
         context_tokens: tokens of a request, over all ranks; no shard is empty if there are at least as many as ranks.
+        rank: whose local lengths they are; None for the last rank, which gets the fewest tokens.
     """
+    rank = ranks - 1 if rank is None else rank
     generated = max(1, context_tokens // GENERATED_SHARE)
     extra = torch.randint(0, generated, (requests,), generator=generator).tolist()
-    lengths = [local_length(context_tokens + tokens, ranks - 1, ranks) for tokens in extra]
+    lengths = [local_length(context_tokens + tokens, rank, ranks) for tokens in extra]
     padding = slots - requests
     return _metadata(rows, [1] * requests + [0] * padding, lengths + [0] * padding)
 
 
 def digest_metadata(
-    rows: int, requests: int, slots: int, ranks: int, generator: torch.Generator, context_tokens: int = CONTEXT_TOKENS
+    rows: int,
+    requests: int,
+    slots: int,
+    ranks: int,
+    generator: torch.Generator,
+    context_tokens: int = CONTEXT_TOKENS,
+    *,
+    rank: int | None = None,
 ) -> BatchMetadata:
-    """A batch of the same sizes with ragged spans, requests without rows, and about half of its rows empty.
+    """A batch of the same sizes with ragged spans, requests without rows, and about half of its rows empty: other ones
+    on each rank.
 
     The same arguments as `timing_metadata`. A batch of very few rows may miss `MASKED_SHARE`; its own share says so.
     """
+    rank = ranks - 1 if rank is None else rank
     spans = _ragged_spans(requests, slots, generator)
     masked = rows - requests
     lengths = [0] * slots
-    for index in torch.randperm(slots, generator=generator).tolist():
+    order = torch.randperm(slots, generator=generator).roll((rank + 1) % ranks * slots // ranks)
+    for index in order.tolist():
         fits = masked + spans[index] <= MASKED_SHARE[1] * rows
         if spans[index] > 0 and masked < MASKED_SHARE[0] * rows and fits:
             masked += spans[index]
         else:
-            lengths[index] = local_length(context_tokens + 8 * index, ranks - 1, ranks)
+            lengths[index] = local_length(context_tokens + 8 * index, rank, ranks)
     return _metadata(rows, spans, lengths)
 
 

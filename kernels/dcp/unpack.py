@@ -83,7 +83,7 @@ def unpack_combine(
         lse: ``[R, h]`` fp32, contiguous, or None; the combined LSE, written.
         base_2: the LSEs are base-2 logarithms (else natural ones).
         layout: of `recv`.
-        warps: of a program, of which there is one a row and head; None for as many as give a thread 4 elements a rank.
+        warps: of a program, of which there is one a row and head; None for as many as give a thread 8 elements a rank.
 
     Raises:
         ValueError: shapes, dtypes, strides or alignment that do not fit.
@@ -106,7 +106,7 @@ def unpack_combine(
         LSE_PLANE=layout is Layout.PLANAR,
         BASE_2=base_2,
         WRITE_LSE=lse is not None,
-        num_warps=warps or max(1, min(8, head_dim // 128)),
+        num_warps=warps or max(1, min(8, head_dim // 256)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profkit.kernels.dcp.exchange import EXCHANGE, RANKS
 from profkit.workload import Shape
 
 #: Name to one-line description; the first is the baseline. For every workload that runs the all-to-all combine.
@@ -25,7 +26,8 @@ COMBINE_SHAPES = {
     "rows": Shape(56, "rows of the batch, padding included"),
     "requests": Shape(0, "requests, one row each; 0 means 13 of every 14 rows: 52 of 56, the rest padding"),
     "heads": Shape(96, "attention heads of all ranks together"),
-    "ranks": Shape(8, "ranks that share the KV cache"),
+    "ranks": RANKS,
+    "exchange": EXCHANGE,
     "head_dim": Shape(512, "width of one head's output, a power of two"),
     "layers": Shape(24, "MLA layers in a step"),
     "gemm_in": Shape(1536, "input width of the layer's GEMM"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profkit.kernels.dcp.exchange import job_shapes
 from profkit.kernels.dcp.variants import AG_RS_VARIANTS, COMBINE_SHAPES, COMBINE_VARIANTS
 from profkit.kernels.gpu_packages import gpu_packages
 from profkit.workload import BuildContext, Shape, Step, Workload
@@ -9,14 +10,16 @@ from profkit.workload import BuildContext, Shape, Step, Workload
 
 def _build_combine(context: BuildContext) -> Step:
     with gpu_packages("dcp-combine"):
+        from profkit.kernels.dcp.collective import all_to_all_for
         from profkit.kernels.dcp.step import build_step
-    return build_step(context)
+    return build_step(context, all_to_all_for(context))
 
 
 def _build_ag_rs(context: BuildContext) -> Step:
     with gpu_packages("dcp-ag-rs"):
         from profkit.kernels.dcp.ag_rs_step import build_step
-    return build_step(context)
+        from profkit.kernels.dcp.collective import ag_rs_for
+    return build_step(context, ag_rs_for(context))
 
 
 DCP_COMBINE = Workload(
@@ -25,6 +28,7 @@ DCP_COMBINE = Workload(
     variants=COMBINE_VARIANTS,
     shapes=COMBINE_SHAPES,
     build=_build_combine,
+    job_shapes=job_shapes,
 )
 
 DCP_AG_RS = Workload(
@@ -36,4 +40,5 @@ DCP_AG_RS = Workload(
         "lse": Shape("rows-first", "memory order of the attention's LSE", choices=("rows-first", "heads-first")),
     },
     build=_build_ag_rs,
+    job_shapes=job_shapes,
 )

@@ -1,7 +1,9 @@
 """What a step of `mla-step` reads: weights, KV cache, hidden states and the two batches, drawn from the seed.
 
 All is drawn on the CPU, so the bits are the same in every variant, in every process and on every device. One draw
-serves all layers: each gets it rolled by its own number.
+serves all layers: each gets it rolled by its own number. Where the ranks are processes, all of them run one batch, each
+with the lengths of its own share, its own empty rows, weights, tokens and hidden states; else this process stands for
+the last rank.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from profkit.kernels.dcp.exchange import DISTRIBUTED
 from profkit.kernels.dcp.metadata import BatchMetadata, digest_metadata, timing_metadata
 from profkit.kernels.mla_step.sizes import Sizes
 from profkit.workload import BuildContext, InputSet
@@ -76,13 +79,15 @@ class Inputs:
 
 def draw_inputs(context: BuildContext, sizes: Sizes) -> Inputs:
     """Draw what a step reads and bring it to the context's device."""
+    distributed = context.shapes.get("exchange") == DISTRIBUTED
     generator = torch.Generator(device="cpu").manual_seed(context.seed)
-    batch_sizes = (sizes.rows, sizes.requests, sizes.rows, sizes.ranks, generator, sizes.context)
-    batches: dict[InputSet, BatchMetadata] = {
-        "timing": timing_metadata(*batch_sizes).to(context.device),
-        "digest": digest_metadata(*batch_sizes).to(context.device),
-    }
+    batches = _batches(context, sizes, generator, context.rank if distributed else None)
     capacity = max(int(batch.seq_lens.max()) for batch in batches.values())
+    if distributed:
+        # The first rank has the most tokens; one capacity for all, which decides how attention is split.
+        of_first = _batches(context, sizes, torch.Generator(device="cpu").manual_seed(context.seed), 0)
+        capacity = max(capacity, *(int(batch.seq_lens.max()) for batch in of_first.values()))
+        generator.manual_seed(context.seed + 1 + context.rank)
     heads = sizes.local_heads
 
     def normal(*shape: int, deviation: float = 1.0) -> torch.Tensor:
@@ -100,3 +105,13 @@ def draw_inputs(context: BuildContext, sizes: Sizes) -> Inputs:
         kv=normal(sizes.rows, capacity, sizes.latent_width),
     )
     return Inputs(hidden, [first.rolled(number) for number in range(sizes.layers)], batches)
+
+
+def _batches(
+    context: BuildContext, sizes: Sizes, generator: torch.Generator, rank: int | None
+) -> dict[InputSet, BatchMetadata]:
+    arguments = (sizes.rows, sizes.requests, sizes.rows, sizes.ranks, generator, sizes.context)
+    return {
+        "timing": timing_metadata(*arguments, rank=rank).to(context.device),
+        "digest": digest_metadata(*arguments, rank=rank).to(context.device),
+    }

@@ -15,17 +15,29 @@ from profkit.kernels.mla_step.inputs import Inputs, LayerInputs
 from profkit.kernels.mla_step.norm import EPSILON
 from profkit.kernels.mla_step.sizes import Sizes
 
+Exchange = Callable[[torch.Tensor, torch.Tensor], None]
+
+
+def copy(send: torch.Tensor, recv: torch.Tensor) -> None:
+    """The exchange of one GPU."""
+    recv.copy_(send)
+
 
 def reference_step(
-    inputs: Inputs, sizes: Sizes, batch: BatchMetadata, all_gather: Callable[[torch.Tensor, torch.Tensor], None]
+    inputs: Inputs,
+    sizes: Sizes,
+    batch: BatchMetadata,
+    all_gather: Callable[[torch.Tensor, torch.Tensor], None],
+    exchange: Exchange = copy,
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """What a step must compute where the exchange is a local copy.
+    """What a step must compute.
 
     Args:
         inputs: on any device.
         sizes: of the step.
         batch: one of the inputs' batches.
         all_gather: as in `build_step`; called with float64 tensors.
+        exchange: fills ``recv [N, ...]`` from ``send [N, ...]``; called with float64 tensors.
 
     Returns:
         Every layer's combined output ``[R, h, kv_lora]`` and the final hidden states ``[R, hidden]``, float64.
@@ -35,7 +47,7 @@ def reference_step(
     for layer in inputs.layers:
         gathered = hidden.new_empty(sizes.ranks, sizes.rows, sizes.local_heads, sizes.latent_width)
         all_gather(_query(hidden, layer, sizes), gathered)
-        result = _combined(gathered, layer, sizes, batch)
+        result = _combined(gathered, layer, sizes, batch, exchange)
         value = torch.einsum("rhc,hcv->rhv", result, layer.v_up.double())
         hidden = hidden + value.flatten(1) @ layer.o_proj.double().t()
         results.append(result)
@@ -50,8 +62,10 @@ def _query(hidden: torch.Tensor, layer: LayerInputs, sizes: Sizes) -> torch.Tens
     return torch.cat([torch.einsum("rhn,hnc->rhc", nope, layer.k_up.double()), rope], dim=-1)
 
 
-def _combined(gathered: torch.Tensor, layer: LayerInputs, sizes: Sizes, batch: BatchMetadata) -> torch.Tensor:
-    """Attention of all heads over the local tokens, combined over what the local copy takes for the other ranks."""
+def _combined(
+    gathered: torch.Tensor, layer: LayerInputs, sizes: Sizes, batch: BatchMetadata, exchange: Exchange
+) -> torch.Tensor:
+    """Attention of all heads over the local tokens, combined with what the exchange brings from the other ranks."""
     shape = (sizes.ranks, sizes.rows, sizes.local_heads)
     partial = gathered.new_zeros(*shape, sizes.kv_lora)
     lse = gathered.new_full(shape, float("-inf"))
@@ -61,7 +75,10 @@ def _combined(gathered: torch.Tensor, layer: LayerInputs, sizes: Sizes, batch: B
             if length:
                 tokens = layer.kv[request, :length]
                 partial[:, row], lse[:, row] = attend(gathered[:, row], tokens, tokens[:, : sizes.kv_lora], sizes.scale)
-    return combine(partial, lse)[0]
+    received = torch.empty_like(partial), torch.empty_like(lse)
+    for send, recv in zip((partial, lse), received, strict=True):
+        exchange(send, recv)
+    return combine(*received)[0]
 
 
 def _norm(rows: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profkit.kernels.dcp.exchange import EXCHANGE, RANKS, job_shapes
 from profkit.kernels.dcp.variants import COMBINE_VARIANTS
 from profkit.kernels.gpu_packages import gpu_packages
 from profkit.workload import BuildContext, Shape, Step, Workload
@@ -9,8 +10,9 @@ from profkit.workload import BuildContext, Shape, Step, Workload
 
 def _build(context: BuildContext) -> Step:
     with gpu_packages("mla-step"):
-        from profkit.kernels.mla_step.step import build_step
-    return build_step(context)
+        from profkit.kernels.dcp.collective import all_gather, all_to_all_for, is_distributed
+        from profkit.kernels.mla_step.step import build_step, repeat_heads
+    return build_step(context, all_to_all_for(context), all_gather if is_distributed(context) else repeat_heads)
 
 
 MLA_STEP = Workload(
@@ -21,7 +23,8 @@ MLA_STEP = Workload(
         "rows": Shape(56, "rows of the batch, padding included"),
         "requests": Shape(0, "requests, one row each; 0 means 13 of every 14 rows: 52 of 56, the rest padding"),
         "heads": Shape(96, "attention heads of all ranks together"),
-        "ranks": Shape(8, "ranks that share the KV cache"),
+        "ranks": RANKS,
+        "exchange": EXCHANGE,
         "layers": Shape(24, "MLA layers in a step"),
         "hidden": Shape(7168, "width of the hidden states"),
         "context": Shape(8192, "tokens of a request over all ranks; timed requests are up to an eighth longer"),
@@ -33,4 +36,5 @@ MLA_STEP = Workload(
         "dtype": Shape("bf16", "dtype of weights, KV cache and activations", choices=("bf16", "fp16")),
     },
     build=_build,
+    job_shapes=job_shapes,
 )

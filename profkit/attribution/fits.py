@@ -21,18 +21,21 @@ RELATED = 0.3
 _LEAST_RUN = 3
 
 
-def repeated_kinds(stretches: Sequence[Stretch]) -> list[Stretch]:
+def repeated_kinds(stretches: Sequence[Stretch], *, given: bool = False) -> list[Stretch]:
     """The kinds of layer: stretches that occur at least twice, the last one not counted, of which nobody knows the end.
 
     The heaviest such stretch is one of layers. What has little to do with any kind, or is a part of one, is none. What
     has a kind in it and more, time and again, is the layer of which that kind is a part: then there are no kinds.
+
+    Args:
+        given: every stretch is a layer because the user says so, so kinds need have nothing to do with each other.
     """
     counts = Counter(stretches[:-1])
     kept: list[Stretch] = []
     for kind in sorted((s for s, n in counts.items() if n >= 2), key=lambda s: -len(s) * counts[s]):
         if any(holds(kind, k) for k in kept):
             return []
-        if not kept or any(similarity(kind, k) >= RELATED and not holds(k, kind) for k in kept):
+        if not kept or any((given or similarity(kind, k) >= RELATED) and not holds(k, kind) for k in kept):
             kept.append(kind)
     return kept
 

@@ -75,7 +75,7 @@ def label(
     if variant(stretches[0][0], usual):
         # The first layer's own variant of the kernel that begins the others makes it no other kind.
         stretches[0] = (usual, *stretches[0][1:])
-    kinds = repeated_kinds(stretches) or (list(dict.fromkeys(stretches[:-1])) if given else [])
+    kinds = repeated_kinds(stretches, given=given) or (list(dict.fromkeys(stretches[:-1])) if given else [])
     if not kinds:
         return Misfit("no stretch between two beginnings occurs twice")
     distinct = {stretch: fit(stretch, kinds, variant) for stretch in dict.fromkeys(stretches)}

@@ -70,7 +70,7 @@ class NsysRecorder:
         log.touch()
         if not any(work.glob("trace*")):
             raise ProfkitError(f"{ended} and nsys left no trace. See the messages above; `profkit doctor` checks nsys.")
-        nsys.export(self.nsys, work, log)
+        nsys.export(self.nsys, [(work, log)])
         for file in (nsys.REPORT_FILE, nsys.TRACE_FILE):
             (work / file).rename(directory / file)
         return Kept(nsys.TRACE_FILE, ())

@@ -103,7 +103,7 @@ def _try_nsys(found: nsys.Nsys) -> None:
     with tempfile.TemporaryDirectory(prefix="profkit.") as name:
         work, log = Path(name), Path(name) / "log"
         process.run(nsys.profile_command(found, work / "trace", ["true"], window=False), log)
-        nsys.export(found, work, log)
+        nsys.export(found, [(work, log)])
 
 
 def _rocprofv3(torch: TorchProbe) -> ProfilerState:

@@ -131,6 +131,7 @@ def record(job: Job, step: Step) -> dict[str, Any]:
 
     Outputs are real, and so digested, only where bodies run.
     """
+    job.at("running the step")
     step.refresh("digest" if job.run_bodies else "timing")
     recording = record_step(step, run_bodies=job.run_bodies)
     versions = describe_versions()
@@ -144,6 +145,7 @@ def record(job: Job, step: Step) -> dict[str, Any]:
     }
     Path(job.trace).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
     return {
+        "backend": "gloo" if job.world_size else None,
         "layers": len(step.layers),
         "notes": dict(step.notes),
         "ranges": "profkit",

@@ -38,6 +38,8 @@ _NO_LAUNCH = frozenset(
         "_c10d_functional::_wrap_tensor_autograd",
     }
 )
+#: Operators of torch.distributed that move no data of the program.
+_NO_COLLECTIVE = frozenset({"c10d::barrier", "c10d::monitored_barrier_"})
 #: Operators that return no tensor and yet read one back from the GPU.
 _READ_BACK = {"aten::_local_scalar_dense": "memcpy", "aten::equal": "kernel"}
 #: Operators that copy their first tensor argument (for copy_: the second into the first) and may change its layout.
@@ -53,7 +55,9 @@ def launch_kind(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     name = func._schema.name
     if func.is_view or name in _NO_LAUNCH or torch.Tag.inplace_view in func.tags:
         return None
-    produced = [*_tensors(result), *_mutated(func, args, kwargs)]
+    # The schema of a c10d collective does not say that it writes to its outputs.
+    given = [*args, *kwargs.values()] if func.namespace == "c10d" and name not in _NO_COLLECTIVE else []
+    produced = [*_tensors(result), *_mutated(func, args, kwargs), *_tensors(given)]
     if not produced:
         return _READ_BACK.get(name)
     if all(tensor.numel() == 0 for tensor in produced):

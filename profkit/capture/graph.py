@@ -14,6 +14,7 @@ from profkit.capture.compiles import CompileWatch
 from profkit.capture.deviations import against_references
 from profkit.capture.device import describe_device, describe_versions
 from profkit.capture.job import Job
+from profkit.capture.process_group import aligner, backend, joined
 from profkit.capture.ranges import choose, no_ranges
 from profkit.workload import Scope, Step
 
@@ -45,7 +46,9 @@ def warm_up(step: Step, runs: int, stream: torch.cuda.Stream) -> None:
 def capture_graph(step: Step, stream: torch.cuda.Stream, scope: Scope) -> torch.cuda.CUDAGraph:
     """Capture one run of the step on `stream`; ranges are pushed on this thread while its nodes are made."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    # A process group has a thread that asks CUDA how its collectives fare, which would break a global capture.
+    mode = "thread_local" if joined() else "global"
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode=mode):
         step.run(scope)
     return graph
 
@@ -57,26 +60,33 @@ def record_traced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
 
     Returns:
         The worker's result: ``layers``, ``notes``, ``ranges``, ``compiles``, ``digests``, ``references``, ``device``,
-        ``versions``.
+        ``versions``, ``backend``.
     """
     watch = CompileWatch()
     scope, ranges = choose(job.recorder, job.nvtx)
     step = build()
     stream = _cuda.Stream()
+    line_up = aligner(SPIN_CYCLES)
+    job.at("warming up")
     warm_up(step, job.warmup, stream)
     watch.open_window()
     with _window(job):
+        job.at("capturing the graph")
         graph = capture_graph(step, stream, scope)
         torch.cuda.synchronize()
+        job.at("replaying the graph under the profiler")
         for number in range(job.replays):
             step.refresh("timing")
             torch.cuda.synchronize()
+            line_up()
             with scope(f"replay.{number}"):
                 graph.replay()
                 torch.cuda.synchronize()
     watch.close_window()
+    job.at("replaying the graph for its digests")
     outputs = digest_replay(step, graph)
     return {
+        "backend": backend(),
         "layers": len(step.layers),
         "notes": dict(step.notes),
         "ranges": ranges,
@@ -123,22 +133,31 @@ def time_untraced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
     """
     step = build()
     stream = _cuda.Stream()
+    line_up = aligner(SPIN_CYCLES)
+    job.at("warming up, untraced")
     warm_up(step, job.warmup, stream)
     graph = capture_graph(step, stream, no_ranges)
+    job.at("replaying the graph, untraced")
     samples_us: list[float] = []
     for number in range(UNTIMED_REPLAYS + job.replays):
         step.refresh("timing")
-        sample_us = replay_us(graph)
+        sample_us = replay_us(graph, line_up)
         if number >= UNTIMED_REPLAYS:
             samples_us.append(round(sample_us, 3))
     return {"untraced": summarise(samples_us), "digests": digest_replay(step, graph)}
 
 
-def replay_us(graph: torch.cuda.CUDAGraph) -> float:
-    """The GPU's time for one replay, in µs, from CUDA events; behind a spinning kernel that hides the launch."""
+def replay_us(graph: torch.cuda.CUDAGraph, line_up: Callable[[], None] | None = None) -> float:
+    """The GPU's time for one replay, in µs, from CUDA events; behind a spinning kernel that hides the launch.
+
+    Args:
+        line_up: from `profkit.capture.process_group.aligner`, where several ranks replay together.
+    """
     start = _cuda.Event(enable_timing=True)
     end = _cuda.Event(enable_timing=True)
     _cuda._sleep(SPIN_CYCLES)
+    if line_up is not None:
+        line_up()
     start.record()
     graph.replay()
     end.record()

@@ -31,6 +31,9 @@ class Job:
         spec, variant, shapes, warmup, seed, run_bodies: see `profkit.capture.plan.Plan`.
         replays: how many are recorded or timed.
         held: import torch, then wait for a line on stdin before anything touches the GPU.
+        rank, world_size: this process among the ranks; a world size of 0 means that there is no process group.
+        master_port: where rank 0 listens while the process group is made.
+        timeout_s: how long a rank waits for the others.
     """
 
     recorder: str
@@ -45,6 +48,20 @@ class Job:
     seed: int
     run_bodies: bool
     held: bool = False
+    rank: int = 0
+    world_size: int = 0
+    master_port: int = 0
+    timeout_s: float = 0.0
+
+    @property
+    def stage_file(self) -> Path:
+        """Where a rank writes what it is doing, for the message where it hangs."""
+        return Path(self.result + ".stage")
+
+    def at(self, stage: str) -> None:
+        """Say what this process is doing from now on; nothing where it is the only one."""
+        if self.world_size:
+            self.stage_file.write_text(stage, encoding="utf-8")
 
     @property
     def pid_file(self) -> Path:
@@ -52,7 +69,17 @@ class Job:
         return Path(self.result + ".pid")
 
 
-def make_job(plan: Plan, recorder: str, directory: Path, *, nvtx: str = "", trace: str = "", held: bool = False) -> Job:
+def make_job(
+    plan: Plan,
+    recorder: str,
+    directory: Path,
+    *,
+    nvtx: str = "",
+    trace: str = "",
+    held: bool = False,
+    rank: int = 0,
+    master_port: int = 0,
+) -> Job:
     """The job of `plan` for one worker; its files lie in `directory`."""
     replays = max(plan.replays, MIN_UNTRACED_REPLAYS) if recorder in ("untraced", "floor") else plan.replays
     return Job(
@@ -68,6 +95,10 @@ def make_job(plan: Plan, recorder: str, directory: Path, *, nvtx: str = "", trac
         seed=plan.seed,
         run_bodies=plan.run_bodies,
         held=held,
+        rank=rank,
+        world_size=plan.nproc or 0,
+        master_port=master_port,
+        timeout_s=plan.rank_timeout_s,
     )
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profkit import planned as planned_file
 from profkit import run_dir
 from profkit.capture import pairs_plan, process, progress, set_aside
 from profkit.capture.floor import Floor
-from profkit.capture.pairs_plan import PLAN_FILE, Arm, Repetition
+from profkit.capture.pairs_plan import Arm, Repetition
 from profkit.capture.plan import Options, resolve_variant
 from profkit.capture.plan_file import check_same, locked
 from profkit.capture.workload_run import Session, plan, record_into
@@ -47,7 +48,7 @@ class Finished:
     Args:
         path: its directory.
         arms: its arms, first the one named by ``--variant``.
-        records: each repetition that is there, in the order of recording, with its run.json.
+        records: each repetition that is there, in the order of recording, with the run.json of each of its ranks.
         total: repetitions planned.
         durations_s: of the repetitions recorded now.
         why: why its profiler was used.
@@ -55,7 +56,7 @@ class Finished:
 
     path: Path
     arms: Sequence[Arm]
-    records: Sequence[tuple[Repetition, Mapping[str, Any]]]
+    records: Sequence[tuple[Repetition, Sequence[Mapping[str, Any]]]]
     total: int
     durations_s: Sequence[float]
     why: str
@@ -78,16 +79,16 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
         arms = pairs_plan.make_arms(variant, against)
         described = pairs_plan.describe(planned, arms, wanted.pairs, keep_report=wanted.keep_report)
         session = Session(planned, found, Floor(planned.profiler, found, wanted.with_floor), wanted.keep_report)
-        order = pairs_plan.interleaved(arms, wanted.pairs)
+        order = pairs_plan.interleaved(arms, wanted.pairs, planned.nproc)
         with locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
-                check_same(output, "a repeated capture", pairs_plan.read(output), described)
+                check_same(output, "a repeated capture", planned_file.read(output), described)
             else:
                 _start_over(output)
                 pairs_plan.write(output, described)
             _remove_partial(output)
             durations_s = _record_missing(session, order, output, wanted.stop_after_s)
-            if all(run_dir.is_run(repetition.directory(output)) for repetition in order):
+            if all(repetition.is_complete(output) for repetition in order):
                 _mark_stalled(arms, order, output)
             return Finished(output, arms, _records(order, output), len(order), durations_s, planned.why)
 
@@ -105,10 +106,12 @@ def _begun(output: Path) -> bool:
     Raises:
         ProfkitError: it holds something else.
     """
-    if (output / PLAN_FILE).is_file():
+    if (output / planned_file.PLAN_FILE).is_file():
         return True
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise ProfkitError(f"{output} exists and holds no repeated capture (no {PLAN_FILE}). Choose another -o.")
+        raise ProfkitError(
+            f"{output} exists and holds no repeated capture (no {planned_file.PLAN_FILE}). Choose another -o."
+        )
     return False
 
 
@@ -126,26 +129,27 @@ def _variants(options: Options, against: str | None) -> tuple[str, str | None]:
 
 def _start_over(output: Path) -> None:
     """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else."""
-    if not (output / PLAN_FILE).exists():
+    if not (output / planned_file.PLAN_FILE).exists():
         return
-    for arm in pairs_plan.read(output)["arms"]:
+    for arm in planned_file.read(output)["arms"]:
         (name,) = {arm.name for arm in pairs_plan.make_arms(str(arm["name"]), None)}
         if (output / name).exists():
             shutil.rmtree(output / name)
-    (output / PLAN_FILE).unlink()
+    (output / planned_file.PLAN_FILE).unlink()
 
 
 def _remove_partial(output: Path) -> None:
     """Remove what a killed capture left under temporary names; nobody else can be writing here now."""
-    for partial in output.glob("*/*/.0.*.part"):
-        shutil.rmtree(partial)
+    for pattern in ("*/*/.0.*.part", "*/.*.part"):
+        for partial in output.glob(pattern):
+            shutil.rmtree(partial)
 
 
 def _record_missing(
     session: Session, order: Sequence[Repetition], output: Path, stop_after_s: float | None
 ) -> list[float]:
     """Record each repetition of `order` that is not there; returns how long each took, in seconds."""
-    missing = [repetition for repetition in order if not run_dir.is_run(repetition.directory(output))]
+    missing = [repetition for repetition in order if not repetition.is_complete(output)]
     durations_s: list[float] = []
     begun = time.monotonic()
     if not missing:
@@ -182,18 +186,23 @@ def _record(session: Session, repetition: Repetition, output: Path) -> None:
         record_into(own, temporary, crash_log=crash_log, repetition=repetition.to_dict())
 
 
-def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition, Mapping[str, Any]]]:
-    directories = [(repetition, repetition.directory(output)) for repetition in order]
-    return [(repetition, run_dir.load(path).record) for repetition, path in directories if run_dir.is_run(path)]
+def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition, Sequence[Mapping[str, Any]]]]:
+    return [
+        (repetition, [run_dir.load(path).record for path in repetition.runs(output)])
+        for repetition in order
+        if repetition.is_complete(output)
+    ]
 
 
 def _mark_stalled(arms: Sequence[Arm], order: Sequence[Repetition], output: Path) -> None:
     """Write the `set_aside` field of every repetition, decided from all of its arm."""
     for arm in arms:
-        runs = [run_dir.load(repetition.directory(output)) for repetition in order if repetition.arm == arm]
-        for run, verdict in zip(runs, set_aside.judge([run.record for run in runs]), strict=True):
-            if run.record.get("set_aside") != verdict:
-                _rewrite(run, {**run.record, "set_aside": verdict})
+        jobs = [[run_dir.load(path) for path in own.runs(output)] for own in order if own.arm == arm]
+        verdicts = set_aside.judge([[run.record for run in job] for job in jobs])
+        for job, verdict in zip(jobs, verdicts, strict=True):
+            for run in job:
+                if run.record.get("set_aside") != verdict:
+                    _rewrite(run, {**run.record, "set_aside": verdict})
 
 
 def _rewrite(run: run_dir.Run, content: Mapping[str, Any]) -> None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profkit import run_dir
 from profkit.capture.plan import Plan
-from profkit.capture.plan_file import read_plan, source_digest, write_json
+from profkit.capture.plan_file import source_digest, write_json
 from profkit.errors import ProfkitError
+from profkit.planned import PLAN_FILE, SCHEMA
 
-SCHEMA = "profkit.capture/1"
-PLAN_FILE = "capture.json"
 #: Pairs where `--against` is given and `--pairs` is not: a sign test on seven can reach p = 0.016, and still 0.031
 #: where one pair is set aside.
 DEFAULT_PAIRS = 7
@@ -38,15 +38,26 @@ class Repetition:
     Args:
         sequence: its place in the order of recording, from 0.
         pair: from 0.
+        nproc: ranks; None for one process without a group.
     """
 
     sequence: int
     pair: int
     arm: Arm
+    nproc: int | None = None
 
     def directory(self, output: Path) -> Path:
-        """Its run directory in a repeated capture at `output`; rank 0 is the only rank."""
-        return output / self.arm.name / str(self.pair) / "0"
+        """What is renamed into place once it is complete: its run directory, or that of all of its ranks'."""
+        pair = output / self.arm.name / str(self.pair)
+        return pair / "0" if self.nproc is None else pair
+
+    def runs(self, output: Path) -> list[Path]:
+        """Its run directories in a repeated capture at `output`, one a rank."""
+        return [output / self.arm.name / str(self.pair) / str(rank) for rank in range(self.nproc or 1)]
+
+    def is_complete(self, output: Path) -> bool:
+        """Whether it has been recorded."""
+        return all(run_dir.is_run(run) for run in self.runs(output))
 
     def to_dict(self) -> dict[str, Any]:
         """The `repetition` field of run.json."""
@@ -67,10 +78,10 @@ def make_arms(variant: str, against: str | None) -> tuple[Arm, ...]:
     return Arm(variant, variant), Arm(against if against != variant else f"{against}-2", against)
 
 
-def interleaved(arms: Sequence[Arm], pairs: int) -> list[Repetition]:
+def interleaved(arms: Sequence[Arm], pairs: int, nproc: int | None = None) -> list[Repetition]:
     """Every repetition in the order of recording: A B, B A, A B, … so that drift meets both arms alike."""
     ordered = [(pair, arm) for pair in range(pairs) for arm in (arms if pair % 2 == 0 else arms[::-1])]
-    return [Repetition(sequence, pair, arm) for sequence, (pair, arm) in enumerate(ordered)]
+    return [Repetition(sequence, pair, arm, nproc) for sequence, (pair, arm) in enumerate(ordered)]
 
 
 def describe(plan: Plan, arms: Sequence[Arm], pairs: int, *, keep_report: bool) -> dict[str, Any]:
@@ -93,18 +104,12 @@ def describe(plan: Plan, arms: Sequence[Arm], pairs: int, *, keep_report: bool) 
         "seed": plan.seed,
         "run_bodies": plan.run_bodies,
         "keep_report": keep_report,
+        "nproc": plan.nproc,
+        # Absent where it was not asked for, as in captures that were begun before it could be.
+        **({"graph_level": True} if plan.graph_level else {}),
     }
 
 
 def write(output: Path, described: Mapping[str, Any]) -> None:
     """Write capture.json into the directory `output`, whole or not at all."""
     write_json(output / PLAN_FILE, {"schema": SCHEMA, "plan": described})
-
-
-def read(output: Path) -> dict[str, Any]:
-    """The plan in the directory `output`.
-
-    Raises:
-        ProfkitError: it is not what `write` writes.
-    """
-    return read_plan(output / PLAN_FILE, SCHEMA)

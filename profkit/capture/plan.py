@@ -11,6 +11,8 @@ from profkit.errors import ProfkitError
 from profkit.workload import Shape, ShapeValue, Workload
 
 PROFILERS = ("auto", "nsys", "rocprofv3", "torch", "dispatch")
+#: Building a model-sized workload and compiling its kernels takes minutes at worst; a rank that hangs takes for ever.
+RANK_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,9 @@ class Options:
         warmup: runs before the graph is captured, outside the recorded window.
         seed: seeds every random input.
         run_bodies: the dispatch profiler executes kernel bodies (in Triton's interpreter) instead of skipping them.
+        graph_level: with nsys, time the step at graph level too.
+        nproc: ranks, a process and a GPU each; None for one process that is in no process group.
+        rank_timeout_s: how long the processes of all ranks may take together, each time they are started.
     """
 
     workload: str
@@ -36,6 +41,9 @@ class Options:
     warmup: int = 3
     seed: int = 0
     run_bodies: bool = False
+    graph_level: bool = False
+    nproc: int | None = None
+    rank_timeout_s: float = RANK_TIMEOUT_S
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ class Plan:
         spec: the workload as the user gave it.
         name: the workload as run.json records it, without directories.
         source: ``shipped`` or ``file``.
-        variant, shapes, warmup, seed, run_bodies: as in `Options`.
+        variant, shapes, warmup, seed, run_bodies, graph_level, nproc, rank_timeout_s: as in `Options`.
         replays: how many will be recorded; the dispatch profiler runs the step once.
         profiler: one of `PROFILERS`, not ``auto``.
         why: why that profiler, one clause for the user.
@@ -67,6 +75,9 @@ class Plan:
     seed: int
     run_bodies: bool
     rocprof: Rocprofv3 | None = None
+    graph_level: bool = False
+    nproc: int | None = None
+    rank_timeout_s: float = RANK_TIMEOUT_S
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
@@ -93,13 +104,18 @@ def resolve_variant(workload: Workload, variant: str | None) -> str:
     return variant
 
 
-def resolve_shapes(workload: Workload, given: Sequence[str]) -> dict[str, ShapeValue]:
+def resolve_shapes(workload: Workload, given: Sequence[str], processes: int = 1) -> dict[str, ShapeValue]:
     """Every shape of `workload`, with the user's ``name=value`` texts filled in.
 
+    Args:
+        processes: how many run the workload together; may change what is not given.
+
     Raises:
-        ProfkitError: not ``name=value``, an unknown name, a value of the wrong type or outside the shape's choices.
+        ProfkitError: not ``name=value``, an unknown name, a value of the wrong type or outside the shape's choices, or
+            one that does not go with that many processes.
     """
-    shapes = {name: shape.default for name, shape in workload.shapes.items()}
+    defaults = {name: shape.default for name, shape in workload.shapes.items()}
+    shapes: dict[str, ShapeValue] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
@@ -107,7 +123,9 @@ def resolve_shapes(workload: Workload, given: Sequence[str]) -> dict[str, ShapeV
         if name not in workload.shapes:
             raise ProfkitError(f"{workload.name} has no shape {name!r}.{did_you_mean(name, workload.shapes)}")
         shapes[name] = _parse(name, workload.shapes[name], value)
-    return shapes
+    if workload.job_shapes is not None:
+        defaults |= workload.job_shapes(shapes, processes)
+    return defaults | shapes
 
 
 def _parse(name: str, shape: Shape, text: str) -> ShapeValue:
@@ -135,6 +153,12 @@ def check_options(options: Options) -> None:
         raise ProfkitError(f"--replays {options.replays}: at least one replay must be recorded.")
     if options.warmup < 1:
         raise ProfkitError(f"--warmup {options.warmup}: at least one run is needed, so that kernels compile before it.")
+    if options.nproc is not None and options.nproc < 1:
+        raise ProfkitError(f"--nproc {options.nproc}: at least one process must run.")
+    if options.nproc is not None and options.profiler == "rocprofv3":
+        raise ProfkitError("--nproc is not done with rocprofv3 yet. Use --profiler torch.")
+    if options.rank_timeout_s <= 0:
+        raise ProfkitError(f"--rank-timeout {options.rank_timeout_s:g}: give a number of seconds above 0.")
     if options.run_bodies and options.profiler not in ("auto", "dispatch"):
         raise ProfkitError(
             f"--run-bodies belongs to the dispatch profiler; {options.profiler} always runs kernels. Leave it out."

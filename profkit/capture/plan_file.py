@@ -37,22 +37,6 @@ def write_json(file: Path, content: Mapping[str, Any]) -> None:
     partial.replace(file)
 
 
-def read_plan(file: Path, schema: str) -> dict[str, Any]:
-    """The plan in `file`.
-
-    Raises:
-        ProfkitError: it is not JSON, of another schema, or holds no plan.
-    """
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ProfkitError(f"{file} is not valid JSON ({error}). Choose another -o.") from None
-    if not isinstance(content, dict) or content.get("schema") != schema or not isinstance(content.get("plan"), dict):
-        raise ProfkitError(f"{file} is not of schema {schema!r}. Choose another -o.")
-    plan: dict[str, Any] = content["plan"]
-    return plan
-
-
 def check_same(output: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse to go on with what was begun otherwise.
 

@@ -90,9 +90,15 @@ def release(child: subprocess.Popen[bytes]) -> None:
 def wait(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> int:
     """The exit status of `child` once it has ended, and with it the process that `pid_file` names."""
     status = child.wait()
-    while (pid := read_pid(pid_file)) is not None and _alive(pid):
+    while not has_ended(child, pid_file):
         time.sleep(_POLL_S)
     return status
+
+
+def has_ended(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> bool:
+    """Whether `child` has ended, and the process that `pid_file` names."""
+    pid = read_pid(pid_file)
+    return child.poll() is not None and (pid is None or not _alive(pid))
 
 
 def end_session(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> None:

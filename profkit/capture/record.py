@@ -12,6 +12,7 @@ from typing import Any
 from profkit._version import __version__
 from profkit.capture import digests, nsys, rocprofv3
 from profkit.capture.floor import Floor
+from profkit.capture.graph_level import GraphLevel
 from profkit.capture.plan import Plan
 
 
@@ -21,10 +22,12 @@ def workload_record(
     traced: Mapping[str, Any],
     untraced: Mapping[str, Any] | None,
     floor: Floor,
+    graph_level: GraphLevel,
     *,
     trace: str,
     files: Sequence[str],
     repetition: Mapping[str, Any] | None,
+    ranks: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """run.json for a captured workload.
 
@@ -34,9 +37,11 @@ def workload_record(
         traced: the profiled worker's result.
         untraced: the untraced worker's result, None for dispatch.
         floor: asked for its measurement, which is made now if it was not before.
+        graph_level: the step at graph level, if it was asked for.
         trace: the trace's file name.
         files: names of all files beside run.json.
         repetition: which of the repetitions of a repeated capture this is, None for a single one.
+        ranks: which of a job's ranks this is, None for a process without a group.
     """
     outputs = traced["digests"]
     equal = None if untraced is None or outputs is None else untraced["digests"] == outputs
@@ -70,10 +75,12 @@ def workload_record(
         },
         "untraced": None if untraced is None else untraced["untraced"],
         "untraced_digests_equal": equal,
+        "graph_level": graph_level.content,
         "floor": floor.measured.content,
+        "ranks": ranks,
         "repetition": repetition,
         "set_aside": None,
-        "warnings": [*_warnings(traced, equal), *floor.measured.warnings],
+        "warnings": [*_warnings(traced, equal), *floor.measured.warnings, *graph_level.warnings],
     }
 
 
@@ -117,7 +124,9 @@ def command_record(
         "digests": None,
         "untraced": None,
         "untraced_digests_equal": None,
+        "graph_level": None,
         "floor": None,
+        "ranks": None,
         "repetition": None,
         "set_aside": None,
         "warnings": warnings,

@@ -48,21 +48,21 @@ def outliers(medians_us: Sequence[float], rule: OutlierRule = RULE) -> list[bool
     return [abs(value - center) > bound for value in medians_us]
 
 
-def judge(records: Sequence[Mapping[str, Any]], rule: OutlierRule = RULE) -> list[dict[str, str] | None]:
+def judge(jobs: Sequence[Sequence[Mapping[str, Any]]], rule: OutlierRule = RULE) -> list[dict[str, str] | None]:
     """The `set_aside` field for each repetition of one arm, None for those that are kept.
 
     A compilation inside the window sets a repetition aside first, and it is left out where the others are judged.
 
     Args:
-        records: run.json of every repetition of the arm.
+        jobs: for every repetition of the arm the run.json of each of its ranks, which are set aside together.
     """
-    verdicts = [_compiled(record) for record in records]
+    verdicts = [_compiled(job) for job in jobs]
     timed = [
         index
-        for index, (record, verdict) in enumerate(zip(records, verdicts, strict=True))
-        if verdict is None and record["untraced"] is not None
+        for index, (job, verdict) in enumerate(zip(jobs, verdicts, strict=True))
+        if verdict is None and all(record["untraced"] is not None for record in job)
     ]
-    medians_us = [float(records[index]["untraced"]["median"]) for index in timed]
+    medians_us = [untraced_us(jobs[index]) for index in timed]
     for index, median_us, is_outlier in zip(timed, medians_us, outliers(medians_us, rule), strict=True):
         if is_outlier:
             center_us = statistics.median(medians_us)
@@ -75,8 +75,13 @@ def judge(records: Sequence[Mapping[str, Any]], rule: OutlierRule = RULE) -> lis
     return verdicts
 
 
-def _compiled(record: Mapping[str, Any]) -> dict[str, str] | None:
-    inside = record["compiles"]["inside"]
+def untraced_us(job: Sequence[Mapping[str, Any]]) -> float:
+    """The untraced step time of one repetition, µs: the mean over its ranks of their medians."""
+    return statistics.fmean(float(record["untraced"]["median"]) for record in job)
+
+
+def _compiled(job: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
+    inside = [entry for record in job for entry in record["compiles"]["inside"]]
     if not inside:
         return None
     names = ", ".join(sorted({entry["name"] for entry in inside}))

@@ -29,7 +29,8 @@ def build(job: Job, workload: Workload, shapes: Mapping[str, ShapeValue], varian
     Raises:
         ProfkitError: the step has no layers, or two of one number.
     """
-    step = workload.build(BuildContext(variant=variant, shapes=shapes, device=device, seed=job.seed))
+    job.at("building the workload")
+    step = workload.build(BuildContext(variant, shapes, device, job.seed, job.rank, max(job.world_size, 1)))
     numbers = [layer.number for layer in step.layers]
     if not numbers or len(set(numbers)) != len(numbers):
         raise ProfkitError(f"{workload.name}: a step needs layers with distinct numbers, found {numbers}.")
@@ -46,7 +47,7 @@ def run(job: Job) -> dict[str, Any]:
 
     workload = _floor() if job.spec == FLOOR_SPEC else kernels.load(job.spec)
     variant = resolve_variant(workload, job.variant)
-    shapes = resolve_shapes(workload, job.shapes)
+    shapes = resolve_shapes(workload, job.shapes, max(job.world_size, 1))
     result = _record(job, partial(build, job, workload, shapes, variant))
     return {**result, "variant": variant, "shapes": shapes}
 
@@ -61,6 +62,7 @@ def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
     if job.recorder == "dispatch":
         from profkit.capture.dispatch import record
 
+        _join(job, gpu=False)
         return record(job, build_on("cpu"))
     import torch
 
@@ -75,9 +77,25 @@ def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
         return time_per_node(job.replays)
     from profkit.capture.graph import record_traced, time_untraced
 
+    _join(job, gpu=True)
     recorder = time_untraced if job.recorder == "untraced" else record_traced
     with torch.no_grad():
         return recorder(job, partial(build_on, "cuda"))
+
+
+def _join(job: Job, *, gpu: bool) -> None:
+    if job.world_size:
+        from profkit.capture.process_group import join
+
+        join(job, gpu=gpu)
+
+
+def _leave(job: Job) -> None:
+    if job.world_size:
+        from profkit.capture.process_group import leave
+
+        job.at("leaving the process group")
+        leave()
 
 
 def _report_crash(job: Job) -> None:
@@ -116,6 +134,7 @@ def main(path: str) -> int:
         write_result(job, {"error": str(error)})
         return 2
     write_result(job, result)
+    _leave(job)
     return 0
 
 

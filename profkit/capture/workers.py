@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import dispatch_file, nsys, process, rocprofv3
+from profkit.capture import dispatch_file, nsys, process, ranks, rocprofv3
 from profkit.capture.job import Job, read_result, write_job
+from profkit.capture.nsys import GraphTrace
 from profkit.errors import ProfkitError
 
 
@@ -35,13 +37,26 @@ class Worker:
         """Let a held worker use the GPU."""
         process.release(self.child)
 
-    def result(self) -> dict[str, Any]:
+    def has_ended(self) -> bool:
+        """Whether its process, and that of the profiler around it, are gone."""
+        return process.has_ended(self.child, self.job.pid_file)
+
+    def has_failed(self) -> bool:
+        """Whether it has said so, or has ended without a result."""
+        ended = self.has_ended()
+        result = read_result(self.job)
+        return ended if result is None else "error" in result or "crash" in result
+
+    def result(self, *, wait: bool = True) -> dict[str, Any]:
         """What the worker found, once it has ended.
+
+        Args:
+            wait: false for a worker that has failed and may not have ended.
 
         Raises:
             ProfkitError: the worker refused the job, or failed; the log of a failure is kept and named.
         """
-        status = process.wait(self.child, self.job.pid_file)
+        status = process.wait(self.child, self.job.pid_file) if wait else self.child.poll() or 0
         result = read_result(self.job)
         if result is not None and "error" in result:
             raise ProfkitError(result["error"])
@@ -66,19 +81,21 @@ class Worker:
 
 @dataclass(frozen=True)
 class Workers:
-    """Starts the workers of one capture.
+    """Starts the workers of one capture, or of one rank of it.
 
     Args:
         work: a directory for their jobs, logs and results.
         nsys: the profiler that jobs of the ``nsys`` recorder run under.
         crash_log: see `Worker`.
         rocprof: the profiler that jobs of the ``rocprofv3`` recorder run under.
+        graph_trace: what nsys records of graphs.
     """
 
     work: Path
     nsys: nsys.Nsys | None
     crash_log: Path | None
     rocprof: rocprofv3.Rocprofv3 | None = None
+    graph_trace: GraphTrace = "node"
 
     def log(self, job: Job) -> Path:
         """Where a job's output goes."""
@@ -103,27 +120,25 @@ class Workers:
     def record_and_time(self, traced: Job, timed: Job) -> tuple[dict[str, Any], dict[str, Any]]:
         """The results of a profiled job, exported where nsys recorded it, and of the untraced job that follows it.
 
-        The untraced worker imports torch while the profiled one runs, and is released when that has ended: no two
-        ever use the GPU at once. The export, which needs no GPU, runs beside it.
+        See `profkit.capture.ranks.record_and_time`.
 
         Args:
             timed: a held job.
         """
-        with self.started(timed) as waiting:
-            result = self.run(traced)
-            waiting.release()
-            if traced.recorder == "nsys" and self.nsys is not None:
-                nsys.export(self.nsys, self.work, self.log(traced))
-            return result, waiting.result()
+        (results,) = ranks.record_and_time([self], [traced], [timed])
+        return results
 
     def _command(self, job: Job, path: Path) -> list[str]:
         command = [sys.executable, "-m", "profkit.capture.worker", str(path)]
         if job.recorder == "nsys" and self.nsys is not None:
-            return nsys.profile_command(self.nsys, self.work / "trace", command, window=True)
+            return nsys.profile_command(
+                self.nsys, self.work / "trace", command, window=True, graph_trace=self.graph_trace
+            )
         if job.recorder == "rocprofv3" and self.rocprof is not None:
             return rocprofv3.profile_command(self.rocprof, self.work / rocprofv3.DIRECTORY, command)
         return command
 
 
 def _environment(job: Job) -> Mapping[str, str] | None:
-    return dispatch_file.environment(run_bodies=job.run_bodies) if job.recorder == "dispatch" else None
+    chosen = dispatch_file.environment(run_bodies=job.run_bodies) if job.recorder == "dispatch" else None
+    return ranks.environment(job, chosen or os.environ) if job.world_size else chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,27 @@ def capture_workload(options: Options, output: Path, *, force: bool, keep_report
     from profkit.capture import workload_run
 
     finished = workload_run.capture(options, output, force=force, keep_report=keep_report, with_floor=with_floor)
-    return summarise(finished.path, finished.record, f" ({finished.why})")
+    return summarise(finished.path, finished.records, f" ({finished.why})")
+
+
+def on_ranks(options: Options) -> Options | None:
+    """`options` for a process that torchrun may have started; None where another process captures for it.
+
+    The ranks of a capture are complete or absent together, so one profkit starts all of them: rank 0's, as ``--nproc``
+    does. Those of the other ranks have nothing to do.
+
+    Raises:
+        ProfkitError: torchrun started another number of processes than ``--nproc`` asks for, or on several hosts.
+    """
+    from profkit.capture.ranks import under_torchrun
+
+    launched = under_torchrun()
+    if launched is None:
+        return options
+    rank, size = launched
+    if options.nproc not in (None, size):
+        raise ProfkitError(f"--nproc {options.nproc}, but torchrun started {size} processes. Leave one of them out.")
+    return dataclasses.replace(options, nproc=size) if rank == 0 else None
 
 
 def pairs_options(
@@ -60,25 +81,44 @@ def capture_command(
     if not command:
         raise ProfkitError("Nothing to run after `--`. Give a command: profkit capture -o DIR -- python app.py")
     finished = command_run.capture(command, nsys_args, output, force=force, profiler=profiler)
-    return summarise(finished.path, finished.record, ""), finished.exit_code
+    return summarise(finished.path, [finished.record], ""), finished.exit_code
 
 
-def summarise(path: Path, record: Mapping[str, Any], why: str) -> str:
-    """A few lines about a finished capture: profiler, directory, times, warnings, and what to do next."""
-    profiler, workload, untraced = record["profiler"], record["workload"], record["untraced"]
+def summarise(path: Path, ranks: Sequence[Mapping[str, Any]], why: str) -> str:
+    """A few lines about a finished capture: profiler, directory, times, warnings, and what to do next.
+
+    Args:
+        ranks: run.json of every rank.
+    """
+    record = ranks[0]
+    profiler, workload = record["profiler"], record["workload"]
     lines = [f"profiler: {profiler['name']} {profiler['version']}{why}"]
     if workload is not None:
         what = f"{workload['name']} {workload['variant']}, {workload['layers']} layers"
         lines.append(f"workload: {what}, {record['replays']} replays on {record['device']['name']}")
-    if untraced is not None:
-        spread = f"quartiles {untraced['p25']:.1f} to {untraced['p75']:.1f}"
-        lines.append(f"untraced: {untraced['median']:.1f} us a step (median of {untraced['replays']}, {spread})")
+    lines += _ranks_lines(record)
+    for own in ranks:
+        if (untraced := own["untraced"]) is not None:
+            spread = f"quartiles {untraced['p25']:.1f} to {untraced['p75']:.1f}"
+            whose = f"rank {own['ranks']['rank']} " if len(ranks) > 1 else ""
+            lines.append(
+                f"untraced: {whose}{untraced['median']:.1f} us a step (median of {untraced['replays']}, {spread})"
+            )
+        lines += graph_level_lines(own["graph_level"])
     lines += floor_lines(record["floor"])
     if not record["timed"]:
         lines.append(_NOT_TIMED)
-    lines += [f"warning: {warning['code']}: {warning['message']}" for warning in record["warnings"]]
+    lines += _warning_lines(ranks)
     lines += [f"run directory: {path}", f"next: profkit layers {path}"]
     return "\n".join(lines)
+
+
+def graph_level_lines(times: Mapping[str, Any] | None) -> list[str]:
+    """A line for the step traced at graph level; none where it was not."""
+    if times is None:
+        return []
+    spread = f"quartiles {times['p25']:.1f} to {times['p75']:.1f}"
+    return [f"traced at graph level: {times['median']:.1f} us a step (median of {times['replays']}, {spread})"]
 
 
 def floor_lines(floor: Mapping[str, Any] | None) -> list[str]:
@@ -95,7 +135,9 @@ def floor_lines(floor: Mapping[str, Any] | None) -> list[str]:
 
 def summarise_pairs(finished: Finished) -> str:
     """A few lines about a repeated capture: what was recorded, each arm's step time, what was set aside, what next."""
-    records = [record for _, record in finished.records]
+    from profkit.capture.set_aside import untraced_us
+
+    records = [record for _, ranks in finished.records for record in ranks]
     newest = records[-1]
     workload, profiler = newest["workload"], newest["profiler"]
     arms = " against ".join(arm.name for arm in finished.arms)
@@ -103,11 +145,12 @@ def summarise_pairs(finished: Finished) -> str:
         f"profiler: {profiler['name']} {profiler['version']} ({finished.why})",
         f"workload: {workload['name']} {arms}, {workload['layers']} layers, {newest['replays']} replays "
         f"on {newest['device']['name']}",
-        f"recorded: {len(records)} of {finished.total} repetitions{_duration(finished.durations_s)}",
+        *_ranks_lines(newest),
+        f"recorded: {len(finished.records)} of {finished.total} repetitions{_duration(finished.durations_s)}",
     ]
     for arm in finished.arms:
-        own = [record for repetition, record in finished.records if repetition.arm == arm]
-        medians = [float(record["untraced"]["median"]) for record in own if record["untraced"] is not None]
+        own = [ranks for repetition, ranks in finished.records if repetition.arm == arm]
+        medians = [untraced_us(ranks) for ranks in own if all(r["untraced"] is not None for r in ranks)]
         if medians:
             spread = f"{min(medians):.1f} to {max(medians):.1f}"
             lines.append(
@@ -116,9 +159,26 @@ def summarise_pairs(finished: Finished) -> str:
     lines += floor_lines(newest["floor"])
     if not newest["timed"]:
         lines.append(_NOT_TIMED)
-    counted = Counter((w["code"], w["message"]) for record in records for w in record["warnings"])
-    lines += [f"warning: {code}: {message} ({n} of {len(records)})" for (code, message), n in counted.items()]
+    lines += _warning_lines(records)
     return "\n".join([*lines, *_set_aside_lines(finished), *_next_lines(finished)])
+
+
+def _ranks_lines(record: Mapping[str, Any]) -> list[str]:
+    """A line on the ranks and how they exchange; none for a process without a group."""
+    ranks = record["ranks"]
+    if ranks is None:
+        return []
+    exchange = record["workload"]["shapes"].get("exchange")
+    how = "" if exchange is None else f"; exchange: {exchange}"
+    return [f"ranks: {ranks['world_size']}, a process each, joined over {ranks['backend']}{how}"]
+
+
+def _warning_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    counted = Counter((w["code"], w["message"]) for record in records for w in record["warnings"])
+    return [
+        f"warning: {code}: {message}" + (f" ({n} of {len(records)})" if len(records) > 1 else "")
+        for (code, message), n in counted.items()
+    ]
 
 
 def _duration(durations_s: Sequence[float]) -> str:
@@ -130,7 +190,7 @@ def _duration(durations_s: Sequence[float]) -> str:
 def _set_aside_lines(finished: Finished) -> list[str]:
     if len(finished.records) < finished.total:
         return ["set aside: decided when all repetitions are there"]
-    aside = [(repetition, record["set_aside"]) for repetition, record in finished.records if record["set_aside"]]
+    aside = [(repetition, ranks[0]["set_aside"]) for repetition, ranks in finished.records if ranks[0]["set_aside"]]
     return [
         f"set aside: {len(aside)} of {finished.total} repetitions",
         *(f"  {r.arm.name}, pair {r.pair}: {why['code']}: {why['message']}" for r, why in aside),

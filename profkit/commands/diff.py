@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from profkit import runs
+from profkit import planned, runs
 from profkit.accounting import Census, Selection
 from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates, Input, Reason
 from profkit.errors import Exit, ProfkitError
 from profkit.phases import in_phase
+
+#: Pairs that a sentence lists.
+_LISTED = 6
 
 
 def diff(specs: Sequence[str], selection: Selection, gates: Gates, output_format: str) -> Exit:
@@ -27,15 +31,8 @@ def diff(specs: Sequence[str], selection: Selection, gates: Gates, output_format
     require_format(output_format, FORMATS)
     sides = two_sides(specs)
     before, after = (_recorded_well(side) for side in sides)
-    notes = [
-        Reason(
-            "set-aside",
-            f"{len(side.runs) - len(kept.runs)} of {len(side.runs)} runs of {side.label} were set aside "
-            "when they were captured and are left out.",
-        )
-        for side, kept in zip(sides, (before, after), strict=True)
-        if len(kept.runs) < len(side.runs)
-    ]
+    notes = [reason for spec in specs for reason in _not_recorded(spec)]
+    notes += [reason for side in sides for reason in _stalled(side)]
     comparison = compare(*_inputs(before, after, selection), gates, notes=notes)
     render(comparison, output_format)
     return comparison.exit_code
@@ -98,6 +95,38 @@ def _recorded_well(side: Side) -> Side:
         why = (side.runs[0].record or {}).get("set_aside") or {}
         raise ProfkitError(f"Every run of {side.label} was set aside when it was captured ({why.get('message')}).")
     return Side(side.label, kept)
+
+
+def _not_recorded(spec: str) -> Iterator[Reason]:
+    """Repetitions that the capture planned and that are not there."""
+    for arm in planned.missing(spec):
+        pairs = ", ".join(map(str, arm.pairs[:_LISTED])) + (" …" if len(arm.pairs) > _LISTED else "")
+        message = (
+            f"{len(arm.pairs)} of {arm.planned} planned repetitions of {arm.arm} are not there (pair {pairs}): the "
+            "capture was stopped, or is still running, and has not judged yet which repetitions stalled."
+        )
+        yield Reason("repetitions-missing", message)
+
+
+def _stalled(side: Side) -> Iterator[Reason]:
+    """Repetitions that were set aside, and those in whose window something compiled although they were not."""
+    reasons = [(run.record or {}).get("set_aside") for run in side.runs]
+    found = Counter(str(r.get("code")) for r in reasons if r)
+    if found:
+        causes = ", ".join(f"{code} {count}" for code, count in found.items())
+        message = (
+            f"{found.total()} of {len(side.runs)} runs of {side.label} were set aside when they were captured and are "
+            f"left out ({causes})."
+        )
+        yield Reason("set-aside", message)
+    kept = [run for run, reason in zip(side.runs, reasons, strict=True) if not reason]
+    compiled = [run.label for run in kept if ((run.record or {}).get("compiles") or {}).get("inside")]
+    if compiled:
+        message = (
+            f"Something compiled inside the recorded window of {len(compiled)} of {len(kept)} runs of {side.label}, "
+            f"e.g. {compiled[0]}: its first replays may be slower. Capture again."
+        )
+        yield Reason("compiled-inside-window", message)
 
 
 def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Input]:

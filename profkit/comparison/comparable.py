@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from profkit import jobs, roles
 from profkit.comparison.model import Input, Reason
 from profkit.integrity import no_layers_advice
 from profkit.merging import same_layers
@@ -48,6 +49,7 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
     if names[0] and names[1] and names[0] != names[1]:
         listed = " and ".join(", ".join(sorted(n)) for n in names)
         found.append(Reason("other-device", f"The runs are from different devices: {listed}. Record both on one kind."))
+    found += _silent_nodes(before, after)
     found += [reason for entry in (before, after) for run in entry.runs for reason in _incomplete(run)]
     if before.census.info.timed != after.census.info.timed:
         message = "One side counts dispatches on a CPU and the other launches on a GPU. Capture both the same way."
@@ -72,6 +74,7 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
             "Record the same processes."
         )
         found.append(Reason("other-ranks", message))
+    found += _other_ranks(before, after)
     found += _other_workload(before.record, after.record)
     placed = [_by_pattern(e) for e in (before, after)]
     if placed[0] != placed[1]:
@@ -95,6 +98,21 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
     return found
 
 
+def _other_ranks(before: Input, after: Input) -> Iterator[Reason]:
+    """Jobs of other numbers of ranks, and ranks that are missing from some of them."""
+    records = [[run.record for run in side.runs] for side in (before, after)]
+    sizes = [jobs.world_sizes(side) for side in records]
+    if sizes[0] != sizes[1]:
+        shown = " and ".join(", ".join(map(str, sorted(s))) for s in sizes)
+        yield Reason("other-ranks", f"The jobs have other numbers of ranks: {shown}. Capture both with one --nproc.")
+        return
+    there = {ranks for side in records for ranks in jobs.ranks_by_job(side)}
+    if len(there) > 1:
+        shown = " and ".join(", ".join(map(str, sorted(ranks))) for ranks in sorted(there, key=sorted))
+        message = f"Not every job has the same ranks here: {shown}. Compare all of them, or the same rank of each."
+        yield Reason("other-ranks", message)
+
+
 def _processes_a_file(entry: Input) -> int:
     """The most processes that one recording of a side has ops of."""
     return max(run.census.processes_with_ops for run in entry.runs)
@@ -115,25 +133,60 @@ def _only(before: Input, after: Input) -> list[tuple[set[int], set[int]]]:
     return [(one, other), (other, one)]
 
 
+def _silent_nodes(before: Input, after: Input) -> Iterator[Reason]:
+    """Nodes that never ran an op: lost launches would look removed.
+
+    NCCL captures such nodes beside its kernels (events, host calls). Where all runs have as many of them in the same
+    exchanges, no launch can look removed for them.
+    """
+    runs = [*before.runs, *after.runs]
+    places = {tuple(sorted(run.census.silent_nodes.layer_scopes.items())) for run in runs}
+    if len(places) == 1 and all(_are_exchanges(run) for run in runs):
+        return
+    for run in runs:
+        if run.census.silent_nodes.in_layers:
+            message = (
+                f"{run.census.silent_nodes.in_layers} graph nodes in layers of {run.label} never ran an op. If they "
+                "are no host or empty nodes, the recording lost launches, which would look removed. Record again."
+            )
+            yield Reason("nodes-without-ops", message)
+
+
+def _are_exchanges(run: Input) -> bool:
+    """Whether every scope of a layer's silent nodes holds a collective."""
+    slots, layers = run.census.chosen.slots, run.census.chosen.layers
+    scopes = layers["scope"].iloc[slots["layer"].to_numpy()]
+    held = {
+        f"{scope}/{inside}" if inside else scope
+        for scope, inside, role in zip(scopes, slots["inside"], roles.of_slots(slots, run.record), strict=True)
+        if role == "collective"
+    }
+    return set(run.census.silent_nodes.layer_scopes) <= held
+
+
 def _incomplete(run: Input) -> Iterator[Reason]:
     """What the recording lacks, by its own word or by the word of its run.json."""
     census, record = run.census, run.record or {}
-    silent = census.silent_nodes
-    if silent.in_layers:
-        message = (
-            f"{silent.in_layers} graph nodes in layers of {run.label} never ran an op. If they are no host or empty "
-            "nodes, the recording lost launches, which would look removed. Record again."
-        )
-        yield Reason("nodes-without-ops", message)
     layers = (record.get("workload") or {}).get("layers")
     if isinstance(layers, int) and layers != len(census.chosen.layers):
         message = f"{run.label} ran {layers} layers and its trace shows {len(census.chosen.layers)}. Capture it again."
         yield Reason("layers-missing", message)
-    replays = record.get("replays")
-    if isinstance(replays, int) and census.info.timed and census.chosen.kind.steps < replays:
-        message = f"{run.label} replayed {replays} times and its trace shows {census.chosen.kind.steps} whole replays."
-        if census.chosen.kind.steps < (1 - UNDER_RECORDED_SHARE) * replays:
-            yield Reason("under-recorded", f"{message} Capture it again.")
+    replays = lost_replays(run)
+    if replays and census.chosen.kind.steps < (1 - UNDER_RECORDED_SHARE) * replays:
+        yield Reason("under-recorded", f"{few_replays(run, replays)} Capture it again.")
+
+
+def lost_replays(run: Input) -> int:
+    """How many replays there should be by the run's own word, where its trace shows fewer whole ones; 0 elsewhere."""
+    replays = (run.record or {}).get("replays")
+    if not isinstance(replays, int) or not run.census.info.timed or run.census.chosen.kind.steps >= replays:
+        return 0
+    return replays
+
+
+def few_replays(run: Input, replays: int) -> str:
+    """The sentence that says so."""
+    return f"{run.label} replayed {replays} times and its trace shows {run.census.chosen.kind.steps} whole replays."
 
 
 def _device_names(entry: Input) -> frozenset[str]:

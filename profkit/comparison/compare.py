@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from profkit import names as kernel_names
 from profkit.accounting import UNATTRIBUTED, KindCensus
-from profkit.comparison import cut_names
+from profkit.comparison import cut_names, recordings, step_times
 from profkit.comparison import work as work_status
 from profkit.comparison.align import PAIRING_SCOPE, align
 from profkit.comparison.comparable import FORCEABLE, differing_settings, obstacles
@@ -26,7 +24,7 @@ from profkit.comparison.model import (
     Reason,
     Samples,
     Status,
-    Untraced,
+    StepTimes,
     Work,
 )
 from profkit.comparison.rows import Row, layer_rows, outside_rows, unpaired_rows
@@ -35,7 +33,6 @@ from profkit.comparison.step_kinds import matched
 from profkit.comparison.thresholds import OVER_RUNS, Floats, Thresholds
 from profkit.comparison.verdict import judge
 from profkit.floor import floor_of
-from profkit.merging import unlike
 
 
 def compare(
@@ -53,7 +50,7 @@ def compare(
         notes: reasons that the caller already has, listed with the rest.
     """
     gates = gates or Gates()
-    samples: Samples = "runs" if min(len(before.runs), len(after.runs)) > 1 else "replays"
+    samples: Samples = "runs" if min(before.independent_runs, after.independent_runs) > 1 else "replays"
     thresholds = thresholds or (OVER_RUNS if samples == "runs" else Thresholds())
     timed = all(run.census.info.timed for side in (before, after) for run in side.runs)
     after, kind_notes, unlike_kinds = matched(before, after)
@@ -132,7 +129,7 @@ def _compared(
     if work == "unknown" and gone:
         work, why = work_status.from_trace(gone, fusions)
         notes.append(why)
-    untraced = _untraced(before, after)
+    untraced = step_times.recorded(before, after, "untraced")
     total = _total(in_layers, count, (census_before, census_after), samples, thresholds, timed)
     comparison = Comparison(
         before=before,
@@ -151,14 +148,19 @@ def _compared(
         layers=_layer_changes(census_before, census_after, layers, samples, thresholds, timed),
         net=_net(census_before, census_after, selected, untraced, timed, total),
         untraced=untraced,
+        graph_level=step_times.recorded(before, after, "graph_level"),
+        traced=step_times.traced(before, after),
         floor=floor_of(before.record, census_before, gates.floor_us) if timed else None,
         thresholds=thresholds,
     )
     if unpaired:
         message = "Layers outside the selection differ in number; they are compared by kernel name, in total."
         notes.append(Reason("other-layers-unpaired", message))
-    notes += _unlike_runs(before, after)
-    notes += _other_kinds(before, after)
+    notes += step_times.disagreements(untraced, comparison.net, thresholds)
+    notes += recordings.losses(before, after)
+    notes += recordings.unlike_runs(before, after)
+    notes += recordings.other_kinds(before, after)
+    notes += recordings.beyond(before, after)
     settings = differing_settings(before, after)
     if settings:
         notes.append(Reason("settings-differ", f"Recorded under different settings: {'; '.join(settings)}."))
@@ -179,33 +181,6 @@ def _without_scopes(census: KindCensus) -> KindCensus:
     slots = census.slots.assign(**{PAIRING_SCOPE: ""})
     slots["occurrence"] = slots.groupby(["layer", "canonical", "op_kind"], sort=False).cumcount()
     return dataclasses.replace(census, slots=slots)
-
-
-def _unlike_runs(before: Input, after: Input) -> list[Reason]:
-    notes: list[Reason] = []
-    for side in (before, after):
-        runs = side.runs
-        notes += [
-            Reason("unlike-run", f"{runs[index].label} is unlike the other runs of its side: {text}.")
-            for index, text in unlike([run.census.chosen for run in runs])
-        ]
-    return notes
-
-
-def _other_kinds(before: Input, after: Input) -> list[Reason]:
-    """Steps of other kinds, which the comparison leaves out."""
-    notes: list[Reason] = []
-    for run in (*before.runs, *after.runs):
-        kinds = run.census.kinds
-        others = [k.kind for k in kinds if k is not run.census.chosen and len(k.layers)]
-        if others and run.census.selection.graph is None:
-            shown = ", ".join(f"{k.steps} of {k.id}" for k in others[:3])
-            message = (
-                f"{sum(k.steps for k in others)} steps of {run.label} run other launches and are not compared "
-                f"({shown}); {run.census.chosen.kind.steps} of {run.census.chosen.kind.id} are."
-            )
-            notes.append(Reason("other-step-kinds", message))
-    return notes
 
 
 def _layer_pairs(before: KindCensus, after: KindCensus) -> tuple[list[tuple[int, int]], tuple[list[int], list[int]]]:
@@ -238,8 +213,7 @@ def _differences(
     scale = np.array([1.0 / selected_layers if r.selected else 1.0 for r in rows])[:, None]
     before = np.stack([r.step_ns_before for r in rows]) * scale / censuses[0].step_weight
     after = np.stack([r.step_ns_after for r in rows]) * scale / censuses[1].step_weight
-    if samples == "runs":
-        before, after = _run_means(before, censuses[0]), _run_means(after, censuses[1])
+    before, after = _sampled(before, censuses[0], samples), _sampled(after, censuses[1], samples)
     return differences(before, after, thresholds)
 
 
@@ -259,8 +233,7 @@ def _total(
     weight = [c.step_weight * selected_layers for c in censuses]
     before = np.stack([r.step_ns_before for r in mine]).sum(axis=0)[None, :] / weight[0]
     after = np.stack([r.step_ns_after for r in mine]).sum(axis=0)[None, :] / weight[1]
-    if samples == "runs":
-        before, after = _run_means(before, censuses[0]), _run_means(after, censuses[1])
+    before, after = _sampled(before, censuses[0], samples), _sampled(after, censuses[1], samples)
     return differences(before, after, thresholds)
 
 
@@ -276,9 +249,7 @@ def _layer_changes(
     chosen = before.layers["selected"].to_numpy()
     pairs = [(b, a) for b, a in pairs if chosen[b]]
     sides = [_by_layer(c, [p[i] for p in pairs]) for i, c in enumerate((before, after))]
-    by_step = [side[1] for side in sides]
-    if samples == "runs":
-        by_step = [_run_means(by_step[0], before), _run_means(by_step[1], after)]
+    by_step = [_sampled(side[1], census, samples) for side, census in zip(sides, (before, after), strict=True)]
     stats = differences(by_step[0], by_step[1], thresholds) if timed else None
     changes: list[LayerChange] = []
     for row, (b, _) in enumerate(pairs):
@@ -307,9 +278,24 @@ def _by_layer(census: KindCensus, layers: Sequence[int]) -> tuple[list[int], Flo
     return launches, by_step
 
 
-def _run_means(by_step: Floats, census: KindCensus) -> Floats:
-    runs = census.run_of_step
-    return np.stack([by_step[:, runs == run].mean(axis=1) for run in np.unique(runs)], axis=1)
+def _sampled(by_step: Floats, census: KindCensus, samples: Samples) -> Floats:
+    """The samples that are compared, one a column: means of jobs; or replays, those of one job's ranks as their mean.
+
+    The ranks of a job wait for each other, so that one replay of all of them is one sample.
+    """
+    job = census.job_of_step
+    if samples == "runs":
+        # By weight, so that every rank of a job counts once.
+        means = [
+            np.average(by_step[:, mine], axis=1, weights=census.step_weight[mine])
+            for mine in (job == number for number in np.unique(job))
+        ]
+        return np.stack(means, axis=1)
+    _, replays = np.unique(census.run_of_step, return_counts=True)
+    if len(np.unique(job)) == 1 and len(replays) > 1 and len(set(replays.tolist())) == 1:
+        mean: Floats = by_step.reshape(len(by_step), len(replays), -1).mean(axis=1)
+        return mean
+    return by_step
 
 
 def _status(row: Row, notable: bool, steps: tuple[int, int]) -> Status:
@@ -362,39 +348,11 @@ def _mark_moved(rows: Sequence[Row], statuses: list[Status], steps: tuple[int, i
             room[key] -= 1
 
 
-def _untraced(before: Input, after: Input) -> Untraced | None:
-    sides = [_untraced_medians(side) for side in (before, after)]
-    if not sides[0] or not sides[1]:
-        return None
-    quartiles = [((side.record or {}).get("untraced") or {}) for side in (before, after)]
-    return Untraced(
-        before_us=statistics.median(sides[0]),
-        after_us=statistics.median(sides[1]),
-        runs_before=tuple(sides[0]),
-        runs_after=tuple(sides[1]),
-        apart=_apart(quartiles[0], quartiles[1]),
-    )
-
-
-def _apart(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether the middle halves of two samples of step times do not touch."""
-    ends = [float(s[q]) for s in (before, after) for q in ("p25", "p75") if isinstance(s.get(q), int | float)]
-    if len(ends) < 4:
-        return False
-    low_before, high_before, low_after, high_after = ends
-    return high_before < low_after or high_after < low_before
-
-
-def _untraced_medians(side: Input) -> list[float]:
-    medians = [((run.record or {}).get("untraced") or {}).get("median") for run in side.runs]
-    return [float(m) for m in medians if isinstance(m, int | float)]
-
-
 def _net(
     before: KindCensus,
     after: KindCensus,
     selected: Sequence[Finding],
-    untraced: Untraced | None,
+    untraced: StepTimes | None,
     timed: bool,
     total: Differences,
 ) -> Net:
@@ -418,6 +376,7 @@ def _net(
         significant=bool(total.significant[0]),
         notable=bool(total.notable[0]),
         ns_per_step=change,
+        step_ns=whole,
         share_of_step=change / whole if whole else float("nan"),
         share_basis=basis,
     )

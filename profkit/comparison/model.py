@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from profkit import jobs
 from profkit.accounting import Census, KindCensus
 from profkit.comparison.rows import Row
 from profkit.comparison.thresholds import Thresholds
@@ -60,7 +61,17 @@ class Input:
         Raises:
             CannotTellError: a run has no step.
         """
-        return merge([run.census.chosen for run in self.runs])
+        return merge([run.census.chosen for run in self.runs], self.jobs)
+
+    @property
+    def jobs(self) -> list[int]:
+        """For each run the number of the job that it is a rank of; a run that is no rank is a job of its own."""
+        return jobs.numbers([run.record for run in self.runs])
+
+    @property
+    def independent_runs(self) -> int:
+        """Jobs: the ranks of one are no independent runs."""
+        return len(set(self.jobs))
 
 
 @dataclass(frozen=True)
@@ -138,6 +149,7 @@ class Net:
     Args:
         low, high: interval of `ns_per_layer`.
         significant: beyond noise, tested alone; notable: and large enough to count.
+        step_ns: what the whole step took before, untraced if that is known, as `share_basis` says.
     """
 
     launches_per_layer: float
@@ -148,6 +160,7 @@ class Net:
     significant: bool
     notable: bool
     ns_per_step: float
+    step_ns: float
     share_of_step: float
     share_basis: str
 
@@ -170,17 +183,19 @@ class LayerChange:
 
 
 @dataclass(frozen=True)
-class Untraced:
-    """Step times without a profiler, microseconds: medians over the runs of a side, and each run's median.
+class StepTimes:
+    """Times of a whole step, microseconds: medians over the runs of a side, and each run's median.
 
     Args:
-        apart: the quartiles of the two sides' step times do not overlap.
+        spread_us: the interquartile ranges of the two sides' step times together.
+        apart: their quartiles do not overlap.
     """
 
     before_us: float
     after_us: float
     runs_before: Sequence[float] = ()
     runs_after: Sequence[float] = ()
+    spread_us: float = 0.0
     apart: bool = False
 
     @property
@@ -199,9 +214,12 @@ class Comparison:
 
     Args:
         steps: of all runs of a side together.
-        samples: what times were compared over: independent runs where both sides have several, else replays.
+        samples: what times were compared over: independent runs if both sides have several, else replays. The ranks of
+            a job are one run.
         elsewhere: launches in layers or scopes that were not selected, per step.
         outside: launches outside layers, per step.
+        untraced, graph_level, traced: step times without a profiler, in a recording of whole graphs, and in the traces
+            compared here; None where a side has none.
         floor: the dispatch floor of the side before, None where it is not known.
     """
 
@@ -220,7 +238,9 @@ class Comparison:
     fusions: Sequence[Fusion] = ()
     layers: Sequence[LayerChange] = ()
     net: Net | None = None
-    untraced: Untraced | None = None
+    untraced: StepTimes | None = None
+    graph_level: StepTimes | None = None
+    traced: StepTimes | None = None
     floor: Floor | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from profkit.comparison.model import Comparison, Finding, Gates, Reason, Verdict
+from profkit.jobs import world_sizes
 
 
 def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comparison:
@@ -36,7 +37,9 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
     elif min(comparison.steps) < 2:
         reasons.append(Reason("one-step", "One step a side: times are shown without intervals and decide nothing."))
     elif comparison.samples == "replays":
-        message = "Times compare replays within one process a side, which are not independent runs."
+        ranks = any(world_sizes([run.record for run in s.runs]) != {1} for s in (comparison.before, comparison.after))
+        within = "one job a side, averaged over its ranks" if ranks else "one process a side"
+        message = f"Times compare replays within {within}, which are not independent runs."
         reasons.append(Reason("replays-not-runs", message))
     return dataclasses.replace(comparison, verdict=verdict, reasons=(*reasons, *notes))
 
@@ -197,7 +200,7 @@ def _differences(comparison: Comparison, different: Sequence[Finding]) -> list[R
 
 def _more_runs(comparison: Comparison) -> list[Reason]:
     """How many more runs would decide a difference that is large enough to count and not significant."""
-    runs = min(len(comparison.before.runs), len(comparison.after.runs))
+    runs = min(comparison.before.independent_runs, comparison.after.independent_runs)
     needed = 0
     for f in comparison.findings:
         times = [f.row.ns_before / comparison.steps[0], f.row.ns_after / comparison.steps[1]]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from profkit import jobs
 from profkit.comparison import references
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
 
@@ -13,9 +14,7 @@ from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
 def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     """The answer of the two runs' output digests; None where a side has none or they are not of the same inputs."""
     runs = [*before.runs, *after.runs]
-    digests = [_digests(run) for run in runs]
-    first, second = digests[0], digests[len(before.runs)]
-    if first is None or second is None or any(d is None for d in digests):
+    if any(_digests(run) is None for run in runs):
         return None
     seeds = {(run.record or {}).get("seed") for run in runs}
     if len(seeds) > 1:
@@ -26,9 +25,10 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
         message = f"{unsteady[0]} gave other outputs when it ran without the profiler, so digests tell nothing."
         return "unknown", Reason("digests-not-reproducible", message)
     for side in (before, after):
-        if len({json.dumps(d["outputs"], sort_keys=True) for d in map(_digests, side.runs) if d is not None}) > 1:
+        if _disagree(side):
             message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
             return "unknown", Reason("digests-not-reproducible", message)
+    first, second = _together(before), _together(after)
     one, other = first["outputs"], second["outputs"]
     missing = sorted(set(one) ^ set(other))
     if missing:
@@ -73,3 +73,32 @@ def _took_time(fusion: Fusion) -> bool:
 def _digests(entry: Input) -> Mapping[str, Any] | None:
     digests = (entry.record or {}).get("digests")
     return digests if isinstance(digests, Mapping) and digests.get("outputs") else None
+
+
+def _by_rank(side: Input) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
+    """Which rank each run is (None for a run that is no rank), and its digests."""
+    for run in side.runs:
+        of, digests = jobs.rank_of(run.record), _digests(run)
+        if digests is not None:
+            yield None if of is None else of.rank, digests
+
+
+def _disagree(side: Input) -> bool:
+    """Whether runs that should compute the same do not; ranks have outputs of their own."""
+    found: dict[int | None, set[str]] = {}
+    for rank, digests in _by_rank(side):
+        found.setdefault(rank, set()).add(json.dumps(digests["outputs"], sort_keys=True))
+    return any(len(texts) > 1 for texts in found.values())
+
+
+def _together(side: Input) -> dict[str, Any]:
+    """The digests of one side, the outputs of every rank under names of their own."""
+    together: dict[str, Any] = {"outputs": {}, "references": {"outputs": {}}}
+    for rank, digests in _by_rank(side):
+        prefix = "" if rank is None else f"rank {rank}: "
+        held = digests.get("references") or {}
+        together.setdefault("notes", digests.get("notes"))
+        together["references"] |= {name: value for name, value in held.items() if name != "outputs"}
+        for into, outputs in ((together, digests["outputs"]), (together["references"], held.get("outputs", {}))):
+            into["outputs"] |= {prefix + name: value for name, value in outputs.items()}
+    return together

@@ -167,7 +167,8 @@ def _detail_columns(args: Sequence[Any]) -> Mapping[str, npt.NDArray[np.int64]]:
         "shared_memory": integers([a.shared_memory for a in args]),
     }
     for prefix in ("grid", "block"):
-        sizes = [getattr(a, prefix) or () for a in args]
+        # Three sizes; whatever else stands there says nothing.
+        sizes = [value if isinstance(value := getattr(a, prefix), list) else () for a in args]
         for place, axis in enumerate("xyz"):
             columns[f"{prefix}_{axis}"] = integers([s[place] if len(s) > place else NONE for s in sizes])
     return columns

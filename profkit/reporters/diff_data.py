@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from profkit.comparison.model import Comparison, Finding, Fusion, Input
+from profkit.comparison.model import Comparison, Finding, Fusion, Input, StepTimes
 from profkit.floor import FACTOR
+from profkit.reporters import ranks_data
 
 SCHEMA = "profkit.diff/1"
 
@@ -15,7 +16,7 @@ SCHEMA = "profkit.diff/1"
 def report(comparison: Comparison) -> dict[str, Any]:
     """Everything that the diff says. Launches and µs are per layer per step in layers, per step outside them."""
     before, after = comparison.selected_layers
-    net, untraced = comparison.net, comparison.untraced
+    net = comparison.net
     return {
         "schema": SCHEMA,
         "verdict": comparison.verdict,
@@ -36,6 +37,7 @@ def report(comparison: Comparison) -> dict[str, Any]:
         "outside": [_finding(f, comparison, 1) for f in comparison.outside],
         "scopes": _scopes(comparison),
         "fusions": [_fusion(f) for f in comparison.fusions],
+        **(ranks_data.of_comparison(comparison) if comparison.findings else {"roles": None, "ranks": [], "skew": None}),
         "net": None
         if net is None
         else {
@@ -44,18 +46,13 @@ def report(comparison: Comparison) -> dict[str, Any]:
             "us_per_layer": _us(net.ns_per_layer),
             "ci": None if math.isnan(net.low) else [_us(net.low), _us(net.high)],
             "us_per_step": _us(net.ns_per_step),
+            "step_us": _us(net.step_ns),
             "share_of_step": None if math.isnan(net.share_of_step) else net.share_of_step,
             "share_basis": net.share_basis,
         },
-        "untraced": None
-        if untraced is None
-        else {
-            "before_us": untraced.before_us,
-            "after_us": untraced.after_us,
-            "delta_us": untraced.delta_us,
-            "runs_before_us": list(untraced.runs_before),
-            "runs_after_us": list(untraced.runs_after),
-        },
+        "untraced": _step_times(comparison.untraced),
+        "graph_level": _step_times(comparison.graph_level),
+        "traced": _step_times(comparison.traced),
         "floor": None
         if comparison.floor is None
         else {"us": comparison.floor.us, "source": comparison.floor.source, "factor": FACTOR},
@@ -66,6 +63,18 @@ def report(comparison: Comparison) -> dict[str, Any]:
             "min_us": comparison.thresholds.min_us,
             "min_share": comparison.thresholds.min_share,
         },
+    }
+
+
+def _step_times(times: StepTimes | None) -> dict[str, Any] | None:
+    if times is None:
+        return None
+    return {
+        "before_us": times.before_us,
+        "after_us": times.after_us,
+        "delta_us": times.delta_us,
+        "runs_before_us": list(times.runs_before),
+        "runs_after_us": list(times.runs_after),
     }
 
 

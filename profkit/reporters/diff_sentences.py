@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason
+from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason, StepTimes
+from profkit.comparison.step_times import gap_us
 from profkit.comparison.verdict import others
 from profkit.floor import FACTOR
+from profkit.jobs import ranks_by_job
+from profkit.reporters import ranks_data, ranks_text
 from profkit.reporters.diff_table import DiffTable
 from profkit.reporters.rounding import count, hundredths
 
@@ -62,7 +65,11 @@ def describe(entry: Input) -> str:
     workload = record.get("workload") or {}
     device = ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name")
     parts = [entry.label, workload.get("name"), device, census.info.profiler]
-    if len(entry.runs) > 1:
+    ranks = max(len(ranks) for ranks in [*ranks_by_job([run.record for run in entry.runs]), [0]])
+    if ranks > 1:
+        jobs = entry.independent_runs
+        parts.append(f"{ranks} ranks" if jobs == 1 else f"{jobs} runs of {ranks} ranks")
+    elif len(entry.runs) > 1:
         parts.append(f"{len(entry.runs)} runs")
     if census.kinds:
         kind = census.chosen.kind
@@ -114,6 +121,11 @@ def fusion_line(comparison: Comparison, table: DiffTable, fusion: Fusion) -> str
             f"net {hundredths(removed + absorbed, sign=True)} µs a layer"
         )
     return text + "."
+
+
+def rank_lines(comparison: Comparison) -> list[str]:
+    """Compute apart from collectives, and the ranks of a job side by side; none where no rank exchanges anything."""
+    return ranks_text.diff_lines(ranks_data.of_comparison(comparison))
 
 
 def moved_line(comparison: Comparison) -> str | None:
@@ -173,7 +185,9 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
         text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer{interval}, "
         text += f"{_us(net.ns_per_step)} µs of kernel time a step of {table.layers} layers"
         if not math.isnan(net.share_of_step):
-            text += f" ({_percent(net.share_of_step)} of the {net.share_basis})"
+            text += f" ({_milliseconds(net.ns_per_step)}{_percent(net.share_of_step)} of the {net.share_basis}"
+            # The untraced step's time has a sentence of its own.
+            text += ")" if comparison.untraced else f" of {_step_time(net.step_ns)})"
     return text + "."
 
 
@@ -182,16 +196,38 @@ def untraced_line(comparison: Comparison) -> str | None:
     untraced, net = comparison.untraced, comparison.net
     if untraced is None or net is None:
         return None
-    text = (
-        f"Untraced: the step took {untraced.before_us:.1f} → {untraced.after_us:.1f} µs "
-        f"({_signed(untraced.delta_us)} µs, {_percent(untraced.delta_us / untraced.before_us)})"
-    )
+    text = f"Untraced: the step took {_change(untraced)}"
     if comparison.timed:
         text += f"; the traces' kernel time, which holds no gaps between launches, by {_us(net.ns_per_step)} µs"
-        if net.launches_per_step:
-            gap = (untraced.delta_us - net.ns_per_step / 1e3) / net.launches_per_step
+        gap = gap_us(untraced, net)
+        if gap is not None:
             text += f" ({_signed(gap)} µs of gap for each launch of difference)"
     return text + "."
+
+
+def traced_line(comparison: Comparison) -> str | None:
+    """Step times under the profiler, node by node and, where that was recorded, of whole graphs."""
+    traced, whole, untraced = comparison.traced, comparison.graph_level, comparison.untraced
+    if traced is None or untraced is None:
+        return None
+    text = f"Traced node by node: the step took {_change(traced)}, {_tax(traced, untraced)}"
+    if whole is not None:
+        text += f"; traced as whole graphs: {_change(whole)}, {_tax(whole, untraced)}"
+    elif all(side.census.info.format.startswith("nsys") for side in (comparison.before, comparison.after)):
+        text += "; not recorded as whole graphs (profkit capture --graph-level)"
+    return text + "."
+
+
+def _change(times: StepTimes) -> str:
+    return (
+        f"{times.before_us:.1f} → {times.after_us:.1f} µs "
+        f"({_signed(times.delta_us)} µs, {_percent(times.delta_us / times.before_us)})"
+    )
+
+
+def _tax(traced: StepTimes, untraced: StepTimes) -> str:
+    shares = (traced.before_us / untraced.before_us - 1, traced.after_us / untraced.after_us - 1)
+    return f"{' and '.join(map(_percent, shares))} beside untraced"
 
 
 #: More names than this make a sentence unreadable; the table has them all.
@@ -210,6 +246,18 @@ def _where(findings: Sequence[Finding]) -> str:
 
 def _us(ns: float) -> str:
     return hundredths(round(ns / 10), sign=True)
+
+
+#: From here on a step's change is also given in milliseconds, in which steps of a model are quoted.
+_LEAST_MS_NS = 500_000
+
+
+def _milliseconds(ns: float) -> str:
+    return f"{hundredths(round(ns / 1e4), sign=True)} ms, " if abs(ns) >= _LEAST_MS_NS else ""
+
+
+def _step_time(ns: float) -> str:
+    return f"{ns / 1e6:.2f} ms" if ns >= _LEAST_MS_NS else f"{ns / 1e3:.1f} µs"
 
 
 def _signed(us: float) -> str:

@@ -9,7 +9,9 @@ import numpy as np
 
 from profkit.accounting import Census, KindCensus
 from profkit.floor import FACTOR, Floor, floor_of
+from profkit.jobs import rank_of, shares
 from profkit.merging import same_layers, unlike
+from profkit.reporters import ranks_data
 from profkit.runs import RunFile
 
 SCHEMA = "profkit.layers/1"
@@ -24,12 +26,22 @@ def report(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None = None
     entries = [_run(run, census, floor_us) for run, census in runs]
     average = _average(entries)
     average["unlike"] = _unlike(runs) if average["runs"] > 1 else []
-    return {"schema": SCHEMA, "runs": entries, "average": average}
+    counted = [
+        (run.label, run.record, census.chosen) for run, census in runs if census.refusal is None and census.kinds
+    ]
+    timed = all(entry["timed"] for entry in entries)
+    return {
+        "schema": SCHEMA,
+        "runs": entries,
+        "average": average,
+        "jobs": ranks_data.of_jobs(counted, timed=timed),
+    }
 
 
 def _unlike(runs: Sequence[tuple[RunFile, Census]]) -> list[dict[str, str]]:
     """Runs that differ from the others of the average."""
-    counted = [(run, c.chosen) for run, c in runs if c.refusal is None and c.kinds and c.chosen.selected_layers]
+    usable = [(run, c) for run, c in runs if c.refusal is None and not (run.record or {}).get("set_aside")]
+    counted = [(run, c.chosen) for run, c in usable if c.kinds and c.chosen.selected_layers]
     kinds = [kind for _, kind in counted]
     if not same_layers(kinds):
         shown = ", ".join(f"{run.label} {kind.selected_layers}" for run, kind in counted)
@@ -42,9 +54,10 @@ def _run(run: RunFile, census: Census, floor_us: float | None) -> dict[str, Any]
     floor = floor_of(record, census.chosen, floor_us) if census.kinds and census.info.timed else None
     kinds = [_kind(census, k, floor) for k in census.kinds]
     default = kinds[census.default] if kinds else None
+    rank = rank_of(record)
     return {
         "run": run.label,
-        "rank": census.info.processes[0].rank if len(census.info.processes) == 1 else None,
+        "rank": _rank_in(census) if rank is None else rank.rank,
         "device": ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name"),
         "profiler": census.info.profiler,
         "format": census.info.format,
@@ -57,7 +70,7 @@ def _run(run: RunFile, census: Census, floor_us: float | None) -> dict[str, Any]
         "default_step_kind": default["id"] if default else None,
         "layers": default["layers"] if default else [],
         "outside": default["outside"] if default else [],
-        "selected": _selected(census, floor),
+        "selected": _selected(census, floor, record),
         "floor": None if floor is None else {"us": floor.us, "source": floor.source, "factor": FACTOR},
         "beyond_steps": [
             {
@@ -69,10 +82,18 @@ def _run(run: RunFile, census: Census, floor_us: float | None) -> dict[str, Any]
             }
             for row in census.beyond_steps.to_dict("records")
         ],
+        "set_aside": record.get("set_aside"),
         "untraced": record.get("untraced"),
+        "graph_level": record.get("graph_level"),
+        "traced_step": _traced_step(census),
         "refusal": {"code": census.refusal.code, "message": census.refusal.message} if census.refusal else None,
         "warnings": [{"code": d.code, "message": d.message} for d in census.diagnostics],
     }
+
+
+def _rank_in(census: Census) -> int | None:
+    """What the trace itself says."""
+    return census.info.processes[0].rank if len(census.info.processes) == 1 else None
 
 
 def _ledger(census: Census) -> dict[str, Any]:
@@ -90,6 +111,14 @@ def _ledger(census: Census) -> dict[str, Any]:
     counts: dict[str, Any] = {n: getattr(ledger, n) for n in names}
     counts["us"] = {n: _us(ns, 1, census) for n, ns in ledger.ns.items()}
     return counts
+
+
+def _traced_step(census: Census) -> dict[str, float | None] | None:
+    """First start to last end of the default kind's steps; under the profiler, so longer than it runs."""
+    if not census.kinds or not census.info.timed:
+        return None
+    quartiles = np.percentile(census.chosen.step_span_ns / 1e3, [25, 50, 75])
+    return dict(zip(("p25", "median", "p75"), map(_rounded, quartiles), strict=True))
 
 
 def _kind(census: Census, kind: KindCensus, floor: Floor | None) -> dict[str, Any]:
@@ -148,9 +177,9 @@ def _layers(census: Census, kind: KindCensus, floor: Floor | None) -> list[dict[
     ]
 
 
-def _selected(census: Census, floor: Floor | None) -> dict[str, Any]:
+def _selected(census: Census, floor: Floor | None, record: Mapping[str, Any]) -> dict[str, Any]:
     if not census.kinds:
-        return {"layers": 0, "steps": 0, "launches": 0, "kernel_us": None, "kernels": []}
+        return {"layers": 0, "steps": 0, "launches": 0, "kernel_us": None, "by_role": None, "kernels": []}
     kind = census.chosen
     slots, layers, steps = kind.selected_slots, kind.selected_layers, kind.kind.steps
     per = max(layers * steps, 1)
@@ -160,6 +189,7 @@ def _selected(census: Census, floor: Floor | None) -> dict[str, Any]:
         "launches": _per(slots["launches"].sum(), per),
         "launches_by_kind": {k: _per(v, per) for k, v in slots.groupby("op_kind")["launches"].sum().items()},
         "kernel_us": _us(slots["ns"].sum(), per, census),
+        "by_role": ranks_data.by_role(shares(kind, record), timed=census.info.timed),
         "kernels": kernels_of_selection(census, floor),
     }
 
@@ -206,8 +236,8 @@ def _at_floor(floor: Floor | None, op_kind: Any, ns: Any, launches: Any) -> bool
 
 def _average(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means over the runs of what is per layer per step; each run counts once, whatever its length. Runs of different
-    workloads or variants have no mean."""
-    usable = [e for e in entries if e["selected"]["layers"] and e["refusal"] is None]
+    workloads or variants have no mean, and a repetition that its capture set aside is in none."""
+    usable = [e for e in entries if e["selected"]["layers"] and e["refusal"] is None and not e["set_aside"]]
     arms = {((e["workload"] or {}).get("name"), (e["workload"] or {}).get("variant")) for e in usable}
     if not usable or len(arms) > 1:
         return {"runs": 0, "layers": None, "launches": None, "kernel_us": None}

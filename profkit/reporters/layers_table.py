@@ -52,3 +52,16 @@ def kernel_rows(entry: Mapping[str, Any]) -> list[KernelCells]:
     launches = sum(counts, Fraction())
     total = rounding.hundredths(sum(us)) if timed else ""
     return [*rows, KernelCells("", "total", "", rounding.count(launches), total, "", "", total=True)]
+
+
+def step_line(entry: Mapping[str, Any]) -> str | None:
+    """How long the step took, as traced and, where the capture knows it, untraced and at graph level: medians."""
+    times = [("as traced", "traced_step"), ("traced as whole graphs", "graph_level"), ("untraced", "untraced")]
+    known = [f"{entry[key]['median']:.1f} µs {how}" for how, key in times if (entry[key] or {}).get("median")]
+    return f"Step: {', '.join(known)}." if known else None
+
+
+def set_aside_line(entry: Mapping[str, Any]) -> str | None:
+    """Why a repetition is in no average."""
+    why = entry["set_aside"]
+    return f"Set aside, and in no average: {why.get('code')}: {why.get('message')}" if why else None

@@ -7,8 +7,9 @@ from typing import Any
 
 from profkit.comparison.model import Comparison
 from profkit.reporters import diff_sentences as say
+from profkit.reporters import ranks_text
 from profkit.reporters.diff_table import DiffTable, TableRow, build
-from profkit.reporters.layers_table import kernel_rows
+from profkit.reporters.layers_table import kernel_rows, set_aside_line, step_line
 from profkit.reporters.rounding import count, hundredths
 from profkit.reporters.terminal import clean
 
@@ -35,7 +36,9 @@ def diff(comparison: Comparison) -> str:
             say.floor_line(comparison),
             say.others_line(comparison),
             say.net_line(comparison, table),
+            *say.rank_lines(comparison),
             say.untraced_line(comparison),
+            say.traced_line(comparison),
             say.work_line(comparison),
         ]
         lines += [f"- {escape(s)}" for s in sentences if s]
@@ -78,8 +81,12 @@ def layers(data: Mapping[str, Any]) -> str:
     for entry in data["runs"]:
         title = " · ".join(str(p) for p in (entry["run"], entry["device"], entry["profiler"]) if p)
         lines += [f"**{escape(title)}**", ""]
+        aside = set_aside_line(entry)
+        lines += [escape(aside), ""] if aside is not None else []
         if entry["layers"]:
             lines += _kernels_table(entry)
+        step = step_line(entry)
+        lines += ["", step] if step is not None else []
         ledger = entry["ledger"]
         placed = ", ".join(f"{n:,} by {m}" for m, n in entry["methods"].items()) or "none"
         lines += [
@@ -90,6 +97,12 @@ def layers(data: Mapping[str, Any]) -> str:
             "",
         ]
         lines += [f"- {escape(w['message'])} `{w['code']}`" for w in entry["warnings"]]
+    timed = all(entry["timed"] for entry in data["runs"])
+    for job in data["jobs"]:
+        header = ranks_text.header(timed=timed)
+        lines += ["", f"**{escape(ranks_text.title(job))}**", "", _line(header), _line(["---:"] * len(header))]
+        lines += [_line([escape(cell) for cell in row]) for row in ranks_text.rows(job, timed=timed)]
+        lines += ["", *(f"- {escape(note)}" for note in ranks_text.notes(job, timed=timed))]
     return "\n".join(lines).rstrip() + "\n"
 
 

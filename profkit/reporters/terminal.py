@@ -14,7 +14,9 @@ from rich.text import Text
 from profkit.comparison.model import Comparison
 from profkit.errors import OutputClosedError
 from profkit.reporters import diff_sentences as say
+from profkit.reporters import ranks_text
 from profkit.reporters.diff_table import DiffTable, TableRow, build
+from profkit.reporters.layers_table import kernel_rows, set_aside_line, step_line
 from profkit.reporters.rounding import count, hundredths
 
 #: A pipe has no width; sentences wrap here.
@@ -68,7 +70,9 @@ def print_diff(comparison: Comparison, out: Console) -> None:
             say.floor_line(comparison),
             say.others_line(comparison),
             say.net_line(comparison, table),
+            *say.rank_lines(comparison),
             say.untraced_line(comparison),
+            say.traced_line(comparison),
         ]
         out.print()
         for line in lines:
@@ -146,6 +150,8 @@ def print_layers(data: Mapping[str, Any], out: Console) -> None:
     """The layers report of one or more runs."""
     for entry in data["runs"]:
         _print_run(entry, out)
+    for job in data["jobs"]:
+        _print_job(job, out, timed=all(entry["timed"] for entry in data["runs"]))
     average = data["average"]
     if average["runs"] > 1:
         us = "not timed" if average["kernel_us"] is None else f"{average['kernel_us']:.2f} µs"
@@ -156,9 +162,25 @@ def print_layers(data: Mapping[str, Any], out: Console) -> None:
         out.print(Text(clean(f"Unlike the others: {other['run']}: {other['message']}."), style="yellow"))
 
 
+def _print_job(job: Mapping[str, Any], out: Console, *, timed: bool) -> None:
+    out.print(Text(clean(ranks_text.title(job)), style="bold"))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ranks_text.header(timed=timed):
+        table.add_column(name, justify="right")
+    for row in ranks_text.rows(job, timed=timed):
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    print_table(table, out)
+    for note in ranks_text.notes(job, timed=timed):
+        out.print(Text(clean(note)))
+    out.print()
+
+
 def _print_run(entry: Mapping[str, Any], out: Console) -> None:
     title = " · ".join(str(p) for p in (entry["run"], entry["device"], entry["profiler"]) if p)
     out.print(Text(clean(title), style="bold"))
+    aside = set_aside_line(entry)
+    if aside is not None:
+        out.print(Text(clean(aside), style="yellow"))
     ledger = entry["ledger"]
     out.print(Text(clean(_ledger_line(ledger))))
     methods = ", ".join(f"{n:,} by {m}" for m, n in entry["methods"].items()) or "none"
@@ -172,9 +194,15 @@ def _print_run(entry: Mapping[str, Any], out: Console) -> None:
         chosen = " (reported here)" if kind["id"] == entry["default_step_kind"] and len(entry["step_kinds"]) > 1 else ""
         us = "" if kind["us_per_step"] is None else f", {kind['us_per_step']:.2f} µs of kernel time"
         out.print(Text(f"  {kind['steps']} × {kind['id']}: {kind['launches_per_step']} launches a step{us}{chosen}"))
+    step = step_line(entry)
+    if step is not None:
+        out.print(Text(step))
     if entry["layers"]:
         out.print()
         print_table(_kernels_table(entry), out)
+        roles = ranks_text.role_line(entry["selected"]["by_role"])
+        if roles is not None:
+            out.print(Text(roles))
         out.print()
         print_table(_layers_table(entry), out)
         if entry["outside"]:
@@ -200,8 +228,6 @@ def _ledger_line(ledger: Mapping[str, Any]) -> str:
 
 
 def _kernels_table(entry: Mapping[str, Any]) -> Table:
-    from profkit.reporters.layers_table import kernel_rows
-
     selected = entry["selected"]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(f"per layer per step ({selected['layers']} layers)")

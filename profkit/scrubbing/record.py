@@ -31,6 +31,15 @@ _ARGUMENT = matching(
     r"|--output-format|csv|json|rocpd"
 )
 
+_STEP_TIMES = record(
+    {
+        "unit": matching("us"),
+        "method": text,
+        **dict.fromkeys(("replays", "median", "p25", "p75", "min", "max"), number),
+        "samples": each(number),
+    }
+)
+
 _FIELDS: Mapping[str, Field] = {
     "created": matching(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
     "profkit": version,
@@ -88,14 +97,8 @@ _FIELDS: Mapping[str, Field] = {
             ),
         }
     ),
-    "untraced": record(
-        {
-            "unit": matching("us"),
-            "method": text,
-            **dict.fromkeys(("replays", "median", "p25", "p75", "min", "max"), number),
-            "samples": each(number),
-        }
-    ),
+    "untraced": _STEP_TIMES,
+    "graph_level": _STEP_TIMES,
     "untraced_digests_equal": flag,
     "floor": record(
         {
@@ -106,6 +109,14 @@ _FIELDS: Mapping[str, Field] = {
             "profiler": record({"name": _PROFILER_NAME, "version": version}),
             "empty": _PER_KERNEL,
             "load_store": _PER_KERNEL,
+        }
+    ),
+    "ranks": record(
+        {
+            "rank": number,
+            "world_size": number,
+            "job": matching(r"[0-9a-f]{16}"),
+            "backend": matching(r"(?:nccl|gloo)(?: \d[\d.]{0,20})?"),
         }
     ),
     "repetition": record({"arm": text, "pair": number, "sequence": number}),

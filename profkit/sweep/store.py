@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from profkit.capture.plan_file import check_same, read_plan, write_json
+from profkit.capture.plan_file import check_same, write_json
 from profkit.errors import ProfkitError
+from profkit.planned import read_plan
 
 PLAN_SCHEMA = "profkit.sweep-plan/1"
 REGION_SCHEMA = "profkit.sweep-region/1"

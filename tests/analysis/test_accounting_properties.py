@@ -9,58 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from bench import Bench
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from nsys_builder import START_END, Kernel, Range, Rows
-from recording import Op, Recording
+from nsys_builder import Kernel, Rows
+from random_traces import EXAMPLES, OPS, TRACES
+from recording import Op, step_recording
 
 from profkit.accounting import Census, KindCensus
-
-OPS = st.builds(
-    Op,
-    name=st.sampled_from(["gemm", "fill", "pack", "DtoD"]),
-    ns=st.integers(0, 3000),
-    scope=st.sampled_from(["", "combine", "combine/mask"]),
-    kind=st.sampled_from(["kernel", "kernel", "kernel", "memcpy", "memset"]),
-    stream=st.sampled_from([7, 7, 8]),
-)
-
-
-@st.composite
-def process(draw: st.DrawFn, pid: int) -> Rows:
-    """A process with warm-up, one or two graphs of a few layers, losses, eager work, orphans and broken rows."""
-    recording = Recording(pid, jitter_ns=draw(st.sampled_from([0, 300])), seed=draw(st.integers(0, 99)))
-    for _ in range(draw(st.integers(1, 2))):
-        layers = draw(st.lists(st.lists(OPS, min_size=1, max_size=4), max_size=3))
-        before = draw(st.lists(OPS, max_size=2))
-
-        def step(layers: list[list[Op]] = layers, before: list[Op] = before) -> None:
-            for op in before:
-                recording.launch(op)
-            for i, ops in enumerate(layers):
-                with recording.range(f"layers.{i}"):
-                    for op in ops:
-                        recording.launch(op)
-
-        if draw(st.booleans()):
-            step()
-        with recording.range("capture"), recording.capture() as graph:
-            step()
-        graph = recording.clone(graph)
-        recording.replay(graph, draw(st.integers(0, 4)))
-        recording.replay(graph, draw(st.integers(0, 1)), lose=draw(st.integers(0, 2)))
-    for op in draw(st.lists(OPS, max_size=2)):
-        recording.launch(op)
-    for orphan in range(draw(st.integers(0, 2))):
-        recording.rows.kernels.append(Kernel("orphan", 5_000 + orphan, 6_000, 900_000 + orphan, pid=pid))
-    recording.rows.kernels += [Kernel("broken", 0, 0, pid=pid)] * draw(st.integers(0, 2))
-    recording.rows.ranges.append(Range("request", 10, None, pid, pid, START_END))
-    return recording.rows
-
-
-TRACES = st.one_of(process(100), st.tuples(process(100), process(200)).map(lambda pair: pair[0] + pair[1]))
-#: An example takes some 50 ms and shrinking one takes minutes: a failing example is shown as drawn.
-EXAMPLES = settings(max_examples=10, deadline=None, phases=(Phase.explicit, Phase.generate))
+from profkit.merging import merge
 
 
 def count(rows: Rows) -> Census:
@@ -185,3 +141,25 @@ def test_order_of_rows_origin_of_time_and_ids_change_nothing(rows: Rows, ns: int
     assert _fingerprint(count(_shuffled(rows))) == expected, "order"
     assert _fingerprint(count(_shifted(rows, ns))) == expected, "origin of time"
     assert _fingerprint(count(_renamed(rows))) == expected, "ids"
+
+
+@EXAMPLES
+@given(st.lists(st.lists(OPS, min_size=1, max_size=4), min_size=1, max_size=3), st.integers(1, 4), st.integers(2, 3))
+def test_ranks_in_one_file_and_in_a_file_each_give_one_census(layers: list[list[Op]], replays: int, ranks: int) -> None:
+    rows = [
+        step_recording(layers, replays=replays, outside="embed:500", pid=100 * rank, jitter_ns=40, seed=rank).rows
+        for rank in range(1, ranks + 1)
+    ]
+    together, apart = count(sum(rows[1:], rows[0])), [count(r) for r in rows]
+    for name in vars(together.ledger).keys() - {"ns"}:
+        assert getattr(together.ledger, name) == sum(getattr(c.ledger, name) for c in apart), name
+    (one,), merged = together.kinds, merge([c.chosen for c in apart])
+    assert one.kind.steps == merged.kind.steps == ranks * replays
+    assert one.kind.gpu_ns == merged.kind.gpu_ns
+    for table, columns in (
+        ("layers", ["family", "number", "launches", "kernel_ns", "busy_ns", "span_ns"]),
+        ("slots", ["layer", "inside", "name", "op_kind", "occurrence", "launches", "ns"]),
+        ("outside", ["where", "name", "op_kind", "launches", "ns"]),
+    ):
+        first, second = (sorted(getattr(k, table)[columns].itertuples(index=False, name=None)) for k in (one, merged))
+        assert first == second, table

@@ -52,6 +52,42 @@ def test_many_partial_replays_are_under_recorded(bench: Bench) -> None:
     assert refusal(bench.count(replays_with_losses(10, 5, 0))) == "under-recorded"
 
 
+def replays_without_nodes(*graphs: tuple[str, int]) -> Rows:
+    """Launches of a layer, and how often their graph is replayed, each in a range of its own."""
+    recording = Recording()
+    for layer, replays in graphs:
+        with recording.range("capture"), recording.capture() as graph, recording.range("layers.0"):
+            recording.launch_all(layer)
+        recording.replay(recording.clone(graph), replays)
+    return recording.rows
+
+
+_LONG = " ".join("abcdefghijkl")
+
+
+@pytest.mark.parametrize("gone", "agl")
+def test_a_partial_replay_is_found_by_order_where_there_are_no_nodes(bench: Bench, gone: str) -> None:
+    rows = replays_without_nodes((_LONG, 20), (_LONG.replace(gone, ""), 1))
+    census = bench.count(rows, generation="minimal")
+    assert [kind.kind.steps for kind in census.kinds] == [20]
+    assert "partial-replay" in codes(census)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param((_LONG.replace("g", ""), 8), id="often"),
+        pytest.param((_LONG.replace("g", "x"), 1), id="another kernel"),
+        pytest.param((_LONG[:10], 1), id="much shorter"),
+        pytest.param((f"{_LONG} m", 1), id="longer"),
+    ],
+)
+def test_another_graph_is_no_partial_replay(bench: Bench, other: tuple[str, int]) -> None:
+    census = bench.count(replays_without_nodes((_LONG, 20), other), generation="minimal")
+    assert sorted(kind.kind.steps for kind in census.kinds) == sorted([20, other[1]])
+    assert "partial-replay" not in codes(census)
+
+
 def test_few_launches_without_ops_are_reported(bench: Bench) -> None:
     census = bench.count(replays_with_losses(30, 0, 1))
     assert refusal(census) is None
@@ -157,3 +193,17 @@ def test_ops_lost_from_every_replay_alike_are_said(bench: Bench) -> None:
     recording = step_recording(["a b c"] * 2, replays=0)
     recording.replay(instantiated(recording, "a b c a b c"), 10, lose=2)
     assert codes(bench.count(recording.rows)) != []
+
+
+@pytest.mark.parametrize("lost", ["eager", "+DtoH", "0zero"])
+def test_a_launch_outside_graphs_that_left_no_op_is_said(bench: Bench, lost: str) -> None:
+    # GIVEN a graph, whose capture's launches left no op either, and work beside it
+    recording = step_recording(["gemm pack"] * 2, warm_up=True)
+    recording.launch_all(f"before {lost} behind")
+    whole = bench.count(recording.rows)
+    name = lost.lstrip("+0")
+    kernels = [k for k in recording.rows.kernels if k.name != name]
+    census = bench.count(dataclasses.replace(recording.rows, kernels=kernels))
+    assert "eager-launches-without-ops" not in codes(whole)
+    said = [d.message for d in census.diagnostics if d.code == "eager-launches-without-ops"]
+    assert [text.startswith("1 of 7 launches") for text in said] == [True]

@@ -91,13 +91,6 @@ def test_the_recordings_of_two_profiler_versions_have_the_same_launches() -> Non
     assert data["net"]["launches_per_step"] == 0
 
 
-def test_a_recording_and_itself_are_the_same_input() -> None:
-    result = profkit("diff", FUSED, FUSED)
-    assert result.returncode == 0
-    assert result.stdout.startswith("NEUTRAL")
-    assert "[same-input]" in result.stdout
-
-
 @pytest.mark.parametrize("command", ["layers", "diff"])
 def test_a_graph_level_recording_is_refused_with_the_flag_to_use(command: str) -> None:
     result = profkit(command, GRAPH_LEVEL, *([FUSED] if command == "diff" else []))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
-from bench import Bench, codes
+from bench import Bench, codes, profkit
 from nsys_builder import Rows
 from recording import step_recording
 
@@ -100,3 +101,17 @@ def test_runs_with_other_layers_are_refused_or_inconclusive(bench: Bench) -> Non
     except ProfkitError:
         return
     assert comparison.verdict == "inconclusive"
+
+
+def test_a_repetition_that_was_set_aside_is_in_no_average(bench: Bench) -> None:
+    stalled = {"code": "compiled-inside-window", "message": "1 compilation ran inside the recorded window."}
+    for number in range(3):
+        bench.run_directory(run(BEFORE, number), str(number), set_aside=stalled if number == 1 else None)
+    bench.run_directory(run(BEFORE.replace("900", "9000"), 9), "slow", set_aside=stalled)
+    specs = [bench.directory / name for name in ("0", "1", "2", "slow")]
+    data = json.loads(profkit("layers", *specs, "--format", "json").stdout)
+    assert (data["average"]["runs"], data["average"]["unlike"]) == (2, [])
+    assert round(data["average"]["kernel_us"], 1) == 6.1
+    for output_format in ("text", "md"):
+        said = profkit("layers", *specs, "--format", output_format).stdout.replace("\\", "")
+        assert said.count("Set aside, and in no average: compiled-inside-window") == 2

@@ -61,17 +61,6 @@ def test_eager_to_hoisted_moves_seven_and_leaves_the_fill() -> None:
     assert data["net"]["launches_per_step"] == 7 - 7 * LAYERS
 
 
-def test_eager_to_dropped_is_refuted() -> None:
-    status, data = diff("eager", "dropped")
-    assert (status, data["verdict"], data["work"]) == (1, "refuted", "lost")
-
-
-def test_eager_to_eager_is_the_same_input() -> None:
-    status, data = diff("eager", "eager")
-    assert (status, data["verdict"]) == (0, "neutral")
-    assert "same-input" in [r["code"] for r in data["reasons"]]
-
-
 def test_fused_to_eager_adds_eight() -> None:
     status, data = diff("fused", "eager")
     assert (status, data["verdict"], len(data["added"]), data["removed"]) == (0, "changed", 8, [])

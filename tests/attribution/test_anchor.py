@@ -30,6 +30,14 @@ def test_an_anchor_may_name_the_one_kernel_of_each_kind_of_layer() -> None:
     assert layers_of(result)[: len(ops)] == [op.layer for op in ops]
 
 
+def test_the_last_layer_may_be_of_a_kind_that_is_unlike_the_usual_one() -> None:
+    ops = step(
+        ["in linear out experts", "in linear out experts", "q decode pack a2a unpack out experts"] * 3, "", "head"
+    )
+    result = attributed(replayed(ops), Hints(anchor="^(in|q)$"))
+    assert layers_of(result)[: len(ops)] == [op.layer for op in ops]
+
+
 def test_an_end_leaves_what_lies_between_layers_outside() -> None:
     census = counted(replayed(step(["gemm mask pack sync"] * 3, "embed", "logits")), anchor="gemm", anchor_end="pack")
     assert census.chosen.layers["launches"].tolist() == [6, 6, 6]

@@ -46,8 +46,41 @@ def _hangs(_: BuildContext) -> Step:
     raise AssertionError
 
 
+def _raises_on_rank_1(context: BuildContext) -> Step:
+    if context.rank == 1:
+        raise RuntimeError("no such shard: /home/somebody/shard1.bin")
+    return _waits_for_the_others(context)
+
+
+def _killed_on_rank_1(context: BuildContext) -> Step:
+    return _killed(context) if context.rank == 1 else _waits_for_the_others(context)
+
+
+def _hangs_on_rank_1(context: BuildContext) -> Step:
+    partial = Path(f"started.{context.rank}.part")
+    partial.write_text(str(os.getpid()), encoding="utf-8")
+    partial.rename(f"started.{context.rank}")
+    if context.rank == 1:
+        time.sleep(600)
+    return _waits_for_the_others(context)
+
+
+def _waits_for_the_others(context: BuildContext) -> Step:
+    """A step whose layer meets the other ranks, so that it never ends without them."""
+    import torch
+    import torch.distributed as dist
+
+    token = torch.zeros(1, device=context.device)
+    layer = Layer(0, "meeting", lambda scope: dist.all_reduce(token))
+    return Step(layers=[layer], refresh=lambda inputs: None, outputs=lambda: {f"{layer.scope}/token": token})
+
+
 RAISES = _workload("raises", _raises)
 REFUSES = _workload("refuses", _refuses)
 KILLED = _workload("killed", _killed)
 TWINS = _workload("twins", _twins)
 HANGS = _workload("hangs", _hangs)
+RAISES_ON_RANK_1 = _workload("raises-on-rank-1", _raises_on_rank_1)
+KILLED_ON_RANK_1 = _workload("killed-on-rank-1", _killed_on_rank_1)
+HANGS_ON_RANK_1 = _workload("hangs-on-rank-1", _hangs_on_rank_1)
+MEETS = _workload("meets", _waits_for_the_others)

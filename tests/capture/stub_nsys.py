@@ -19,6 +19,7 @@ from pathlib import Path
 VERSION = os.environ.get("STUB_NSYS_VERSION", "2025.3.1.90-253135822126v0")
 FAULT = os.environ.get("STUB_NSYS_FAULT", "")
 ALWAYS = {"--trace=cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true"}
+GRAPH_LEVEL = ALWAYS - {"--cuda-graph-trace=node"} | {"--cuda-graph-trace=graph"}
 WINDOW = {"--capture-range=cudaProfilerApi", "--capture-range-end=stop"}
 SERVER = {"--trace-fork-before-exec=true"}
 #: What a test may pass through --nsys-args, each with the flag that profkit must then add.
@@ -37,7 +38,7 @@ def profile(arguments: list[str]) -> int:
     given = {flag for flag in flags if not flag.startswith("--output=")}
     extra = given & set(EXTRA)
     implied = set().union(*(EXTRA[flag] for flag in extra)) if extra else set()
-    if given - extra not in (ALWAYS | WINDOW, ALWAYS | SERVER | implied):
+    if given - extra not in (ALWAYS | WINDOW, GRAPH_LEVEL | WINDOW, ALWAYS | SERVER | implied):
         refuse(f"unexpected flags {sorted(given)}")
     if len(outputs) != 1 or len(flags) != len(given) + 1 or not arguments:
         refuse(f"bad command line {flags} {arguments}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -121,20 +122,36 @@ def test_a_custom_operator_that_dispatches_nothing_counts_itself() -> None:
     assert recorded(lambda: opaque(A)) == [("profkit_test.opaque.default", "kernel")]
 
 
-def test_a_functional_collective_counts_and_its_wait_does_not(tmp_path) -> None:
-    distributed = pytest.importorskip("torch.distributed", reason="collectives need torch.distributed")
-    if not distributed.is_available() or not distributed.is_gloo_available():
+@pytest.fixture
+def distributed(tmp_path) -> Iterator[Any]:
+    """torch.distributed with a process group of this process alone."""
+    module = pytest.importorskip("torch.distributed", reason="collectives need torch.distributed")
+    if not module.is_available() or not module.is_gloo_available():
         pytest.skip("this torch is built without gloo")
+    store = module.FileStore(str(tmp_path / "store"), 1)
+    module.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=30))
+    yield module
+    module.destroy_process_group()
+
+
+def test_a_functional_collective_counts_and_its_wait_does_not(distributed: Any) -> None:
     from torch.distributed import _functional_collectives as collectives
 
-    store = distributed.FileStore(str(tmp_path / "store"), 1)
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=30))
-    try:
+    def work() -> None:
+        collectives.all_gather_tensor(A, 0, distributed.group.WORLD).wait()
 
-        def work() -> None:
-            collectives.all_gather_tensor(A, 0, distributed.group.WORLD).wait()
+    assert recorded(work) == [("_c10d_functional.all_gather_into_tensor.default", "kernel")]
 
-        ops = recorded(work)
-    finally:
-        distributed.destroy_process_group()
-    assert ops == [("_c10d_functional.all_gather_into_tensor.default", "kernel")]
+
+def test_an_exchange_counts_though_its_schema_says_nothing_of_its_outputs_and_a_barrier_does_not(
+    distributed: Any,
+) -> None:
+    target = torch.zeros_like(A)
+
+    def work() -> None:
+        distributed.all_to_all_single(target, A)
+        distributed.barrier()
+        distributed.all_to_all_single(target[:0], A[:0])
+
+    assert recorded(work) == [("c10d.alltoall_base_.default", "kernel")]
+    assert torch.equal(target, A)

@@ -69,6 +69,21 @@ def test_the_record_is_whole(capture: Capture, profiler: str) -> None:
     assert record["untraced_digests_equal"] is True
 
 
+def test_the_step_is_timed_at_graph_level_where_that_is_asked_for(tmp_path: Path) -> None:
+    if reason := nsys_is_missing():
+        pytest.skip(reason)
+    done = profkit("capture", TOY, "--profiler", "nsys", "--graph-level", "--no-floor", "-o", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = run_dir.load(tmp_path / "run").record
+    if nsys.find().release < (2024, 1):
+        assert [w["code"] for w in record["warnings"]] == ["graph-level-not-measured"]
+        return
+    assert record["warnings"] == []
+    assert record["graph_level"]["replays"] == record["replays"]
+    assert 0 < record["untraced"]["min"] <= record["graph_level"]["median"]
+    assert "traced at graph level: " in done.stdout
+
+
 def test_digests_tell_lost_work_from_fused_work(capture: Capture, profiler: str) -> None:
     outputs = {v: capture(profiler, v).record["digests"]["outputs"] for v in ("unfused", "fused", "lossy")}
     assert outputs["unfused"] == outputs["fused"]

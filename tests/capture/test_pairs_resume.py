@@ -58,8 +58,8 @@ def test_an_interrupt_keeps_what_is_finished_and_the_same_command_resumes(tmp_pa
 def test_what_a_killed_capture_left_half_done_is_removed(tmp_path: Path) -> None:
     first = tmp_path / "session" / "fused" / "0"
     running = start(*ONE_ARM, cwd=tmp_path)
-    wait_until(lambda: any(path.read_text() for path in first.glob(".0.*.part/work.*/*.pid")))
-    worker = int(next(first.glob(".0.*.part/work.*/*.pid")).read_text())
+    wait_until(lambda: any(path.read_text() for path in first.glob(".0.*.part/work.*/0/*.pid")))
+    worker = int(next(first.glob(".0.*.part/work.*/0/*.pid")).read_text())
     running.kill()
     running.communicate(timeout=30)
     os.kill(worker, signal.SIGKILL)

@@ -24,7 +24,7 @@ def record(median_us: float | None, *compiled: str) -> dict[str, Any]:
 
 def aside(records: Sequence[dict[str, Any]]) -> list[str | None]:
     """The code of each verdict."""
-    return [verdict["code"] if verdict else None for verdict in judge(records)]
+    return [verdict["code"] if verdict else None for verdict in judge([[own] for own in records])]
 
 
 @pytest.mark.parametrize("stalled_us", [900.0, 500.0])
@@ -71,7 +71,7 @@ def test_a_compilation_inside_the_window_comes_first_and_is_not_among_those_judg
 
 
 def test_the_message_says_what_was_measured_and_by_which_rule() -> None:
-    verdict = judge([*map(record, QUIET), record(900.0)])[-1]
+    verdict = judge([[record(median_us)] for median_us in (*QUIET, 900.0)])[-1]
     assert verdict is not None
     assert "took 900.0 us where the median of the arm's 7 repetitions is 738.8 us" in verdict["message"]
     assert f"{RULE.deviations:g} robust standard deviations and 5%" in verdict["message"]
@@ -79,3 +79,16 @@ def test_the_message_says_what_was_measured_and_by_which_rule() -> None:
 
 def test_repetitions_without_times_are_judged_by_compilations_alone() -> None:
     assert aside([record(None), record(None, "late"), record(None)]) == [None, "compiled-inside-window", None]
+
+
+def test_the_ranks_of_a_repetition_are_judged_together() -> None:
+    quiet = [[record(738.0), record(740.0)] for _ in range(3)]
+    # One rank that stalls stalls the repetition; ranks that differ alike in all repetitions are no outliers.
+    found = judge([*quiet, [record(738.0), record(2000.0)], [record(738.0), record(740.0, "late")]])
+    assert [verdict and verdict["code"] for verdict in found] == [
+        *([None] * 3),
+        "step-time-outlier",
+        "compiled-inside-window",
+    ]
+    assert found[3] is not None
+    assert "took 1369.0 us" in found[3]["message"]

@@ -377,3 +377,10 @@ def test_memory_is_bounded_by_the_piece_not_by_the_file(tmp_path: Path) -> None:
 
     assert len(trace.ranges) == 60_000
     assert peak < 48e6
+
+
+@pytest.mark.parametrize("grid", [7, "7x1x1", {"x": 7}, True, None, [], ["x", "y", "z"], [[7], 1]])
+def test_a_grid_that_is_no_list_of_sizes_is_unknown(tmp_path: Path, grid: object) -> None:
+    path = kineto_trace(tmp_path / "t.json", [op("k", 1000, 5, grid=grid, block=[32, 1, 1])])
+    row = kineto.read(path, detail=True).ops.iloc[0]
+    assert (row["grid_x"], row["grid_z"], row["block_x"]) == (NONE, NONE, 32)

@@ -1,0 +1,111 @@
+"""What is to be said of the recordings themselves: what they lost, what the comparison leaves out, which run is odd."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from profkit.comparison.comparable import few_replays, lost_replays
+from profkit.comparison.model import Input, Reason
+from profkit.merging import unlike
+
+#: Diagnostics of a census by which ops are missing, doubled or not placed; the rest is about methods and settings.
+_LOSSES = (
+    "partial-replay",
+    "doubled-node",
+    "launches-without-ops",
+    "eager-launches-without-ops",
+    "nodes-without-ops",
+    "set-aside",
+    "duplicate-rows",
+    "mixed-processes",
+    "conflicting-origins",
+    "cyclic-origin",
+    "node-created-twice",
+    "origin-not-recorded",
+)
+#: In a diff, runs are set aside; broken rows have another code there.
+_CODE = {"set-aside": "rows-set-aside"}
+#: Kinds of step, and names of launches, that a sentence lists.
+_LISTED = 3
+
+
+def losses(before: Input, after: Input) -> Iterator[Reason]:
+    """What the recordings lost or hold twice, as far as it forbids no answer."""
+    for side in (before, after):
+        few = [(run, replays) for run in side.runs if (replays := lost_replays(run))]
+        if few:
+            yield Reason("fewer-replays", _several(side, len(few)) + few_replays(*few[0]))
+        for code in _LOSSES:
+            said = [
+                (run.label, d.message)
+                for run in side.runs
+                for d in run.census.diagnostics
+                if d.code == code and not (code == "nodes-without-ops" and _only_in_layers(run))
+            ]
+            if said:
+                label, message = said[0]
+                yield Reason(_CODE.get(code, code), f"{_several(side, len(said))}{label}: {message}")
+
+
+def _only_in_layers(run: Input) -> bool:
+    """Whether all nodes that never ran lie in layers: those forbid a comparison, or are known to be no loss."""
+    silent = run.census.silent_nodes
+    return silent.count == silent.in_layers
+
+
+def _several(side: Input, count: int) -> str:
+    return f"{count} of {len(side.runs)} runs of {side.label}, e.g. " if len(side.runs) > 1 else ""
+
+
+def unlike_runs(before: Input, after: Input) -> Iterator[Reason]:
+    """Runs that differ from the others of their side."""
+    for side in (before, after):
+        runs = side.runs
+        for index, text in unlike([run.census.chosen for run in runs]):
+            yield Reason("unlike-run", f"{runs[index].label} is unlike the other runs of its side: {text}.")
+
+
+def other_kinds(before: Input, after: Input) -> Iterator[Reason]:
+    """Steps of other kinds, which the comparison leaves out."""
+    for run in (*before.runs, *after.runs):
+        chosen = run.census.chosen.kind
+        others = [k.kind for k in run.census.kinds if k is not run.census.chosen]
+        if others and run.census.selection.graph is None:
+            shown = ", ".join(f"{k.steps} of {k.id} with {k.ops_per_step} launches" for k in others[:_LISTED])
+            message = (
+                f"{sum(k.steps for k in others)} steps of {run.label} run other launches and are not compared "
+                f"({shown}); {chosen.steps} of {chosen.id} with {chosen.ops_per_step} are."
+            )
+            yield Reason("other-step-kinds", message)
+
+
+def beyond(before: Input, after: Input) -> Iterator[Reason]:
+    """Launches outside the compared steps that differ in number. Only of recordings of as many runs and steps: a longer
+    one has more of them."""
+    sides = (before, after)
+    if len(before.runs) != len(after.runs) or before.chosen.kind.steps != after.chosen.kind.steps:
+        return
+    counts = [_beyond(side) for side in sides]
+    different = {key: (counts[0][key], counts[1][key]) for key in counts[0] | counts[1]}
+    different = {key: pair for key, pair in different.items() if pair[0] != pair[1]}
+    if not different:
+        return
+    names = {**before.census.display, **after.census.display}
+    listed = ", ".join(f"{names[name]} {b} → {a}" for (name, _), (b, a) in list(different.items())[:_LISTED])
+    more = f" and {len(different) - _LISTED} more" if len(different) > _LISTED else ""
+    message = f"Outside the compared steps, launches differ in number and are not judged: {listed}{more}."
+    yield Reason("beyond-steps-differ", message)
+
+
+def _beyond(side: Input) -> Counter[tuple[str, str]]:
+    """Launches in no step, and in steps of other kinds, by canonical name and kind, in the whole of a side."""
+    found: Counter[tuple[str, str]] = Counter()
+    for run in side.runs:
+        census = run.census
+        tables = [census.beyond_steps]
+        tables += [table for k in census.kinds if k is not census.chosen for table in (k.slots, k.outside)]
+        for table in tables:
+            for name, kind, launches in zip(table["canonical"], table["op_kind"], table["launches"], strict=True):
+                found[str(name), str(kind)] += int(launches)
+    return found

@@ -1,0 +1,34 @@
+"""Runs a program as several processes of one process group."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from profkit.capture.job import Job
+from profkit.capture.ranks import environment, free_port
+
+
+def run_ranks(program: Path, ranks: int, *arguments: str) -> list[tuple[int, str]]:
+    """Exit status and output of each of so many processes that run `program` together."""
+    port = free_port()
+    processes = []
+    for rank in range(ranks):
+        job = Job("", "", "", "", "", None, (), 0, 0, 0, False, rank=rank, world_size=ranks, master_port=port)
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, program, *arguments],
+                env={**environment(job, os.environ), "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    try:
+        outputs = [process.communicate(timeout=150)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
