@@ -1,11 +1,12 @@
 """Times the kernels of `dsa-candidates` on a GPU, untraced: microseconds a call, in CUDA graphs of sixteen calls.
 
-First the arms of both halves, beside the bytes and operations that each must move and the floor which these bytes set
-at measured bandwidth. The calls of a graph work on buffers in turn that together exceed the L2 cache where 16 of them
-do; the table of arms says where they do not. Then a sweep of the launch of the masks and of the bounded top-k.
+First the arms of both halves over rows, widths and contexts, beside the bytes and operations that each must move and
+the floor which these bytes set at the fastest rate measured here. The calls of a graph work on buffers in turn that
+together exceed the L2 cache where 16 of them do; the tables say where they do not. Then a sweep of the kernels'
+launches. No point is begun after --seconds; what was left out is said.
 
-    python benchmarks/dsa_kernels.py --quick --output dsa_quick.json     # the points that decide, under a minute
-    python benchmarks/dsa_kernels.py --output dsa_kernels.json           # all widths and rows, about three minutes
+    python benchmarks/dsa_kernels.py --output dsa_kernels.json          # under two minutes
+    python benchmarks/dsa_kernels.py --quick --output dsa_quick.json    # the points that decide, half a minute
 """
 
 from __future__ import annotations
@@ -15,76 +16,57 @@ import gc
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dsa_arms import Arm, Point, PointTensors, arms
+from dsa_sweep import Candidate, candidates
 from gpu_timing import Device, capture, measure, this_device
 
-from profkit.kernels.dsa.fused import TUNED_FUSED, flag_and_mask
-from profkit.kernels.dsa.mask import PR_MASK, TUNED_MASK, MaskLaunch, mask_columns
-from profkit.kernels.dsa.programs import ProgramPolicy
-from profkit.kernels.dsa.topk import TUNED_TOPK, topk_live
-
 MILLION = 1 << 20
-WIDTHS = (1 << 13, 1 << 15, 1 << 17, MILLION)
-ROWS = (1, 8, 52, 256, 1024)
+WIDTHS = (MILLION, 1 << 17, 1 << 13)
+#: The shape that decides comes first.
+ROWS = (52, 1, 8, 256, 1024)
 CALLS = 16
 #: More than the L2 cache of any device so far, twice over.
 COLD_BYTES = 128 << 20
+#: Contexts of a point beside half and all of its width.
+SHORT = 512
 
 QUICK_POINTS = (
-    Point(52, MILLION, 512),
-    Point(52, MILLION, MILLION // 2),
-    Point(52, MILLION, MILLION),
-    Point(52, 1 << 17, 512),
-    Point(52, 1 << 13, 512),
-    Point(1, MILLION, 512),
-    Point(1, MILLION, MILLION),
-    Point(1024, MILLION, 512),
+    *(Point(52, MILLION, context) for context in (SHORT, MILLION // 2, MILLION)),
+    *(Point(52, width, SHORT) for width in WIDTHS[1:]),
+    *(Point(1, MILLION, context) for context in (SHORT, MILLION)),
+    Point(1024, MILLION, SHORT),
 )
 SWEEP_POINTS = (
-    Point(52, MILLION, 512),
+    Point(52, MILLION, SHORT),
     Point(52, MILLION, MILLION),
     Point(1, MILLION, MILLION),
-    Point(1024, MILLION, 512),
+    Point(1024, MILLION, SHORT),
 )
-QUICK_SWEEP_POINTS = SWEEP_POINTS[:2]
-FLOORS = (1, 2, 4, 8)
-TOTALS = (132, 264, 528, 1024, 2048, 4096, 8192)
-TILES = (1024, 2048, 4096, 8192)
-WARPS = (2, 4, 8)
-FUSED_TOTALS = (264, 528, 1024, 2048)
-#: A top-k takes seconds to compile.
-TOPK_LAUNCHES = tuple(
-    replace(TUNED_TOPK, tile=tile, warps=warps) for tile, warps in ((8192, 32), (4096, 16), (4096, 32), (2048, 8))
-)
-SUMMARY = (
-    "mask, full width",
-    "mask, live, PR constants",
-    "mask, live, tuned",
-    "flags, full width",
-    "flags, live",
-    "flags + mask, full-width",
-    "flags + mask, live",
-    "flags + mask, bounded",
-    "flags + mask, one-kernel",
-    "select, full-width",
-    "select, live",
-    "select, bounded",
-)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One launch configuration of a sweep: which kernel, its numbers for the report, and one call of it."""
-
-    kernel: str
-    numbers: dict[str, Any]
-    call: Callable[[PointTensors, int], None]
+#: Of the summary: its columns, and for each the arm.
+SUMMARY = {
+    "full": "mask, full width",
+    "full v4": "mask, full width, vector stores",
+    "PR": "mask, live, PR constants",
+    "tuned": "mask, live, tuned",
+    "m full": "flags + mask, full-width",
+    "m live": "flags + mask, live",
+    "m bound": "flags + mask, bounded",
+    "m one": "flags + mask, one-kernel",
+    "s full": "select, full-width",
+    "s live": "select, live",
+    "s bound": "select, bounded",
+    "k torch": "top-k, torch.topk + store",
+    "k bound": "top-k, bounded",
+    "c full": "scores, full width",
+    "c tuned": "scores, live, tuned",
+}
+Row = dict[str, Any]
 
 
 def main() -> None:
@@ -92,44 +74,57 @@ def main() -> None:
     began = time.monotonic()
     device = this_device()
     print(f"{device.name}, torch {device.torch}, triton {device.triton}")
-    print(
-        f"copy {device.copy_bytes_per_second / 1e12:.2f} TB/s, fill {device.fill_bytes_per_second / 1e12:.2f} TB/s, "
-        f"an empty kernel in a graph {device.launch_us:.2f} us"
-    )
+    for task in ("fill", "read", "copy"):
+        rate = getattr(device, f"{task}_bytes_per_second")
+        print(f"fastest {task}: {rate / 1e12:.2f} TB/s ({device.fastest[task]})")
+    print(f"an empty kernel in a graph: {device.launch_us:.2f} us; L2 cache: {device.l2_bytes / 1e6:.0f} MB")
     document: dict[str, Any] = {
-        "schema": "profkit.dsa-kernels/1",
+        "schema": "profkit.dsa-kernels/2",
         "device": asdict(device),
         "calls": CALLS,
+        "left_out": [],
         "arms": [],
         "sweep": [],
     }
-    for point in QUICK_POINTS if options.quick else all_points():
-        rows = time_arms(point, device)
-        if options.quick:
-            print_arms(point, rows)
-        document["arms"] += rows
+    tasks = [("arms", point) for point in (QUICK_POINTS if options.quick else all_points())]
+    sweeps = [("sweep", point) for point in (SWEEP_POINTS[:2] if options.quick else SWEEP_POINTS)]
+    # The sweeps choose defaults: they come before the points that only fill the table.
+    for task, point in [*tasks[: len(QUICK_POINTS)], *sweeps, *tasks[len(QUICK_POINTS) :]]:
+        if time.monotonic() - began > options.seconds:
+            document["left_out"].append(f"{task} at {point}")
+        elif task == "arms":
+            rows = time_arms(point, device)
+            document["arms"] += rows
+            if options.quick or point in QUICK_POINTS:
+                print_arms(point, rows)
+        else:
+            document["sweep"] += sweep(point)
         save(options.output, document)
     print_summary(document["arms"])
-    for point in QUICK_SWEEP_POINTS if options.quick else SWEEP_POINTS:
-        document["sweep"] += sweep(point, options.quick)
-        save(options.output, document)
+    for left_out in document["left_out"]:
+        print(f"left out after {options.seconds:.0f} s: {left_out}")
     print(f"{time.monotonic() - began:.0f} s in all")
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the points that decide, and a smaller sweep")
+    parser.add_argument("--quick", action="store_true", help="the points that decide, and two sweeps")
+    parser.add_argument("--seconds", type=float, default=100.0, help="begin nothing after so many (default 100)")
     parser.add_argument("--output", type=Path, default=None, help="write the results there as JSON")
     return parser.parse_args()
 
 
-def all_points() -> Iterator[Point]:
-    for width, rows in itertools.product(WIDTHS, ROWS):
-        for context in (512, width // 2, width):
-            yield Point(rows, width, context)
+def all_points() -> Iterable[Point]:
+    """The points that decide, then all others."""
+    grid = [
+        Point(rows, width, context)
+        for rows, width in itertools.product(ROWS, WIDTHS)
+        for context in (SHORT, width // 2, width)
+    ]
+    return dict.fromkeys([*QUICK_POINTS, *grid])
 
 
-def time_arms(point: Point, device: Device) -> list[dict[str, Any]]:
+def time_arms(point: Point, device: Device) -> list[Row]:
     """Time every arm at one point; one row of the report each."""
     tensors = PointTensors(point, copies(point), device="cuda")
     found = {arm.name: arm for arm in arms(point)}
@@ -139,33 +134,59 @@ def time_arms(point: Point, device: Device) -> list[dict[str, Any]]:
         floor_us = device.floor_us(arm.read_bytes, arm.written_bytes)
         row = {**asdict(point), "cold": is_cold(point), "arm": name, **asdict(samples[name])}
         moves = {"read_bytes": arm.read_bytes, "written_bytes": arm.written_bytes, "operations": arm.operations}
-        rows.append({**row, **moves, "floor_us": floor_us, "share": floor_us / samples[name].median_us})
+        # Bytes that the cache can hold from call to call are moved faster than any memory moves them.
+        cached = (arm.read_bytes + arm.written_bytes) * copies(point) <= device.l2_bytes
+        share = floor_us / samples[name].median_us
+        rows.append({**row, **moves, "floor_us": floor_us, "share": share, "cached": cached})
     return rows
 
 
-def print_arms(point: Point, rows: list[dict[str, Any]]) -> None:
-    """Every arm of one point, a line each."""
+def print_arms(point: Point, rows: list[Row]) -> None:
+    """Every arm of one point, a line each, and why a share is above 100 % where one is."""
     print(f"\n{point}, {copies(point)} buffers{'' if is_cold(point) else ', which the L2 cache may hold'}")
     print(f"  {'us a call':34} {'median':>8} {'p25':>8} {'p75':>8} {'MB':>9} {'floor':>7} {'share':>6}")
     for row in rows:
+        above = "" if row["share"] <= 1 else " c" if row["cached"] else " !"
         print(
             f"  {row['arm']:34} {row['median_us']:8.2f} {row['p25_us']:8.2f} {row['p75_us']:8.2f} "
-            f"{(row['read_bytes'] + row['written_bytes']) / 1e6:9.3f} {row['floor_us']:7.2f} {row['share']:6.0%}"
+            f"{(row['read_bytes'] + row['written_bytes']) / 1e6:9.3f} {row['floor_us']:7.2f} {row['share']:6.0%}{above}"
         )
+    over = [row for row in rows if row["share"] > 1]
+    if any(row["cached"] for row in over):
+        print("  c: above 100 %, since the L2 cache holds these bytes from call to call")
+    if not all(row["cached"] for row in over):
+        print("  !: above 100 %: faster than any fill, read or copy measured here, so the floor is no floor for it")
 
 
-def print_summary(rows: list[dict[str, Any]]) -> None:
-    """The medians of the arms that matter, a line a point."""
+def print_summary(rows: list[Row]) -> None:
+    """The medians of the arms that matter, a line a point, and how the tuned forms stand against the full width."""
     if not rows:
         return
-    names = [name for name in SUMMARY if any(row["arm"] == name for row in rows)]
-    print(f"\n{'us a call: ' + '; '.join(f'{index + 1} {name}' for index, name in enumerate(names))}")
-    print(f"{'rows':>5} {'width':>8} {'context':>8} {'cold':>4} " + " ".join(f"{i + 1:>8}" for i in range(len(names))))
-    points = dict.fromkeys((row["rows"], row["width"], row["context"], row["cold"]) for row in rows)
-    median = {(row["rows"], row["width"], row["context"], row["arm"]): row["median_us"] for row in rows}
-    for count, width, context, cold in points:
-        times = " ".join(f"{median[count, width, context, name]:8.2f}" for name in names)
-        print(f"{count:5} {width:8} {context:8} {'yes' if cold else 'no':>4} {times}")
+    print("\nus a call: mask alone; flags + mask (m); select (s); top-k alone (k); scores alone (c)")
+    print(f"{'rows':>5} {'width':>8} {'context':>8} {'cold':>4} " + " ".join(f"{name:>8}" for name in SUMMARY))
+    median: dict[Point, dict[str, float]] = {}
+    cold: dict[Point, bool] = {}
+    for row in rows:
+        point = Point(row["rows"], row["width"], row["context"])
+        median.setdefault(point, {})[row["arm"]] = row["median_us"]
+        cold[point] = row["cold"]
+    for point in sorted(median, key=lambda point: (point.rows, point.width, point.context)):
+        times = " ".join(f"{median[point][arm]:8.2f}" for arm in SUMMARY.values())
+        print(f"{point.rows:5} {point.width:8} {point.context:8} {'yes' if cold[point] else 'no':>4} {times}")
+    print("\ntuned over full width, at full context: the worst of all rows and widths")
+    for after, before in (
+        ("mask, live, tuned", "mask, full width"),
+        ("mask, live, tuned", "mask, full width, vector stores"),
+        ("flags + mask, bounded", "flags + mask, full-width"),
+        ("flags + mask, one-kernel", "flags + mask, full-width"),
+        ("scores, live, tuned", "scores, full width"),
+        ("top-k, bounded", "top-k, torch.topk + store"),
+        ("select, bounded", "select, full-width"),
+    ):
+        ratios = {point: arm[after] / arm[before] for point, arm in median.items() if point.context == point.width}
+        if ratios:
+            worst = max(ratios, key=lambda point: ratios[point])
+            print(f"  {after:26} / {before:34} {ratios[worst]:6.3f} at {worst}")
 
 
 def timed(found: dict[str, Arm] | dict[str, Candidate], tensors: PointTensors) -> dict[str, Any]:
@@ -174,7 +195,7 @@ def timed(found: dict[str, Arm] | dict[str, Candidate], tensors: PointTensors) -
         name: capture([partial(one.call, tensors, call % len(tensors.logits)) for call in range(CALLS)])
         for name, one in found.items()
     }
-    samples = measure(graphs, CALLS)
+    samples = measure(graphs, CALLS, turns=2)
     graphs.clear()
     gc.collect()
     return samples
@@ -189,83 +210,55 @@ def is_cold(point: Point) -> bool:
     return copies(point) * point.logit_bytes >= COLD_BYTES
 
 
-def sweep(point: Point, quick: bool) -> list[dict[str, Any]]:
-    """Time every launch configuration at one point, and print the best of each kernel beside the defaults."""
+def sweep(point: Point) -> list[Row]:
+    """Time every launch at one point; print the pull request's constants, the default and the best of each kernel."""
     tensors = PointTensors(point, copies(point), device="cuda")
-    candidates = {f"{one.kernel} {one.numbers}": one for one in sweep_candidates(quick)}
-    samples = timed(candidates, tensors)
+    found = {f"{one.kernel} {one.numbers}": one for one in candidates(point)}
+    samples = timed(found, tensors)
     rows = [
-        {**asdict(point), "kernel": one.kernel, **one.numbers, **asdict(samples[name])}
-        for name, one in candidates.items()
+        {**asdict(point), "kernel": one.kernel, **one.numbers, **asdict(samples[name])} for name, one in found.items()
     ]
-    print(f"\nsweep at {point}: {len(rows)} configurations")
-    for kernel in dict.fromkeys(one.kernel for one in candidates.values()):
+    print(f"\nsweep at {point}: {len(rows)} launches")
+    for kernel in dict.fromkeys(one.kernel for one in found.values()):
         ranked = sorted((row for row in rows if row["kernel"] == kernel), key=lambda row: row["median_us"])
-        shown = ranked if len(ranked) <= 8 else ranked[:8]
-        for row in shown:
-            print(f"  {row['median_us']:8.2f} {kernel:6} {candidate_numbers(row)}")
-        for row in ranked[len(shown) :]:
-            if row.get("default"):
-                print(f"  {row['median_us']:8.2f} {kernel:6} {candidate_numbers(row)}")
+        for place, row in enumerate(ranked):
+            if place < 5 or row["default"] or row.get("vector") == 1:
+                print(f"  {row['median_us']:8.2f} {kernel:6} {numbers(row)}")
     return rows
 
 
-def candidate_numbers(row: dict[str, Any]) -> str:
-    names = ("floor", "total", "tile", "warps", "vector", "sample", "default")
-    return ", ".join(f"{name} {row[name]}" for name in names if name in row)
-
-
-def sweep_candidates(quick: bool) -> Iterator[Candidate]:
-    """The launches to time: of the live-range mask, of the one kernel, and of the bounded top-k."""
-    # At 52 rows a floor decides nothing that a total does not; the whole sweep shows where it does.
-    floors = (1,) if quick else FLOORS
-    launches = [
-        MaskLaunch(ProgramPolicy(floor, total), tile, warps, 4)
-        for floor, total, tile, warps in itertools.product(floors, TOTALS, TILES, WARPS)
-        if tile // 4 >= 32 * warps
-    ]
-    for launch in dict.fromkeys([PR_MASK, replace(PR_MASK, vector=4), TUNED_MASK, *launches]):
-        numbers = {**policy_numbers(launch.programs), "tile": launch.tile, "warps": launch.warps}
-        yield Candidate(
-            "mask",
-            {**numbers, "vector": launch.vector, "default": launch == TUNED_MASK},
-            lambda tensors, buffer, launch=launch: mask_columns(
-                tensors.logits[buffer], tensors.flags[buffer], None, tensors.ends, tensors.block_size, launch=launch
-            ),
-        )
-    fused = [
-        replace(TUNED_FUSED, programs=ProgramPolicy(1, total), tile=tile, warps=warps)
-        for total, (tile, warps) in itertools.product(FUSED_TOTALS, ((2048, 4), (4096, 4), (4096, 8), (8192, 8)))
-    ]
-    for launch in dict.fromkeys([TUNED_FUSED, *fused]):
-        numbers = {**policy_numbers(launch.programs), "tile": launch.tile, "warps": launch.warps}
-        yield Candidate(
-            "fused",
-            {**numbers, "default": launch == TUNED_FUSED},
-            lambda tensors, buffer, launch=launch: flag_and_mask(
-                tensors.logits[buffer], tensors.candidates, None, tensors.ends, tensors.block_size, launch=launch
-            ),
-        )
-    for launch in TOPK_LAUNCHES:
-        yield Candidate(
-            "top-k",
-            {**asdict(launch), "default": launch == TUNED_TOPK},
-            lambda tensors, buffer, launch=launch: topk_live(
-                *(tensors.scores, None, tensors.ends, tensors.scratch_candidates),
-                *(tensors.logits[0].shape[1], tensors.block_size),
-                launch=launch,
-            ),
-        )
-
-
-def policy_numbers(policy: ProgramPolicy) -> dict[str, int]:
-    return {"floor": policy.floor, "total": policy.total}
+def numbers(row: Row) -> str:
+    names = ("floor", "total", "programs", "least_run", "tile", "warps", "vector", "wide")
+    listed = ", ".join(f"{name} {row[name]}" for name in names if name in row)
+    return f"{listed}{' (default)' if row['default'] else ''}"
 
 
 def save(path: Path | None, document: dict[str, Any]) -> None:
-    """What is measured so far, so that an interrupted run loses only its last point."""
-    if path is not None:
-        path.write_text(json.dumps(document, indent=1) + "\n")
+    """What is measured so far, so that an interrupted run loses only its last point; a line a row.
+
+    All arms have the same columns, which are named once.
+    """
+    if path is None:
+        return
+    arms_rows, sweep_rows = rounded(document["arms"]), rounded(document["sweep"])
+    lines = [
+        *(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in document.items() if key not in ("arms", "sweep")),
+        f'"columns": {json.dumps(list(arms_rows[0]) if arms_rows else [])}',
+        f'"arms": {listed([list(row.values()) for row in arms_rows])}',
+        f'"sweep": {listed(sweep_rows)}',
+    ]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def rounded(rows: list[Row]) -> list[Row]:
+    """To nanoseconds, which are digits enough."""
+    return [
+        {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()} for row in rows
+    ]
+
+
+def listed(rows: Sequence[Any]) -> str:
+    return "[\n" + ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows) + "\n]"
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 import triton
+from bandwidth import best_rates
 
 from profkit.capture.floor_graphs import time_per_node
 
-#: Far larger than any L2 cache.
-_BANDWIDTH_BYTES = 1 << 30
 _FLOOR_REPLAYS = 20
 
 
@@ -22,8 +21,11 @@ class Device:
     """What was measured on, and what its floors follow from.
 
     Args:
-        copy_bytes_per_second: read plus written, of a large device copy.
-        fill_bytes_per_second: written, of a large memset.
+        copy_bytes_per_second: read plus written, of the fastest large copy.
+        fill_bytes_per_second: written, of the fastest large fill.
+        read_bytes_per_second: read, of the fastest large sum.
+        fastest: which way was the fastest, of "copy", "fill" and "read".
+        l2_bytes: of the cache behind which these rates hold.
         launch_us: one more empty kernel in a graph.
     """
 
@@ -32,13 +34,23 @@ class Device:
     triton: str
     copy_bytes_per_second: float
     fill_bytes_per_second: float
+    read_bytes_per_second: float
+    fastest: dict[str, str]
+    l2_bytes: int
     launch_us: float
 
     def floor_us(self, read_bytes: float, written_bytes: float) -> float:
-        """The time in which these bytes can move: at the fill's rate where nothing is read, else at the copy's."""
+        """The time in which these bytes can move at the fastest measured rate of their mix.
+
+        The fill's where next to nothing is read. The copy's where both are moved, or the read's if that is higher and
+        reads are most of it.
+        """
+        rate = self.copy_bytes_per_second
         if read_bytes < written_bytes / 16:
-            return (read_bytes + written_bytes) / self.fill_bytes_per_second * 1e6
-        return (read_bytes + written_bytes) / self.copy_bytes_per_second * 1e6
+            rate = self.fill_bytes_per_second
+        elif read_bytes > 4 * written_bytes:
+            rate = max(rate, self.read_bytes_per_second)
+        return (read_bytes + written_bytes) / rate * 1e6
 
 
 @dataclass(frozen=True)
@@ -59,15 +71,16 @@ def this_device() -> Device:
     if not torch.cuda.is_available():
         raise SystemExit("This measures a GPU, and torch sees none here.")
     nodes: dict[str, list[float]] = time_per_node(_FLOOR_REPLAYS)["samples_us"]
-    source = torch.zeros(_BANDWIDTH_BYTES, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    copy_us, fill_us = median_us(lambda: target.copy_(source)), median_us(target.zero_)
+    rates = best_rates(median_us)
     return Device(
         name=torch.cuda.get_device_name(),
         torch=torch.__version__,
         triton=triton.__version__,
-        copy_bytes_per_second=2 * _BANDWIDTH_BYTES / (copy_us * 1e-6),
-        fill_bytes_per_second=_BANDWIDTH_BYTES / (fill_us * 1e-6),
+        copy_bytes_per_second=rates["copy"][0],
+        fill_bytes_per_second=rates["fill"][0],
+        read_bytes_per_second=rates["read"][0],
+        fastest={task: way for task, (_, way) in rates.items()},
+        l2_bytes=torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size,
         launch_us=min(statistics.median(samples) for samples in nodes.values()),
     )
 

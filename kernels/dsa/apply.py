@@ -6,10 +6,12 @@ from typing import Literal
 
 import torch
 
+from profkit.capture.ranges import no_ranges
 from profkit.kernels.dsa.bounds import check_rows
 from profkit.kernels.dsa.flags import TUNED_FLAGS, FlagLaunch, empty_flags, flag_candidates
 from profkit.kernels.dsa.fused import TUNED_FUSED, FusedLaunch, flag_and_mask
 from profkit.kernels.dsa.mask import PR_MASK, TUNED_MASK, MaskLaunch, mask_columns
+from profkit.workload import Scope
 
 #: ``"full-width"`` clears all flags and writes every column; ``"live"`` clears all flags and writes live columns, as
 #: vLLM #57459 does; ``"bounded"`` clears the flags of live blocks only; ``"one-kernel"`` does that and the mask at
@@ -28,6 +30,7 @@ def apply_candidate_mask(
     flag_launch: FlagLaunch = TUNED_FLAGS,
     mask_launch: MaskLaunch = TUNED_MASK,
     fused_launch: FusedLaunch = TUNED_FUSED,
+    scope: Scope = no_ranges,
 ) -> None:
     """Set every column of a row that lies in none of its candidate blocks to -inf, in place.
 
@@ -43,6 +46,7 @@ def apply_candidate_mask(
         form: what is launched.
         flag_launch, mask_launch: of the bounded form.
         fused_launch: of the one kernel.
+        scope: opens the ranges ``flags``, where these have a kernel of their own, and ``mask``.
 
     Raises:
         ValueError: shapes or dtypes that do not fit, or an unknown form.
@@ -51,16 +55,17 @@ def apply_candidate_mask(
     rows, width = logits.shape
     if rows == 0 or width == 0:
         return
-    if form == "one-kernel":
-        flag_and_mask(logits, candidates, starts, ends, block_size, row_repeat, fused_launch)
-        return
-    flags = empty_flags(rows, width, block_size, logits.device)
-    if form == "bounded":
-        flag_candidates(flags, candidates, starts, ends, width, block_size, row_repeat, flag_launch)
-        mask_columns(logits, flags, starts, ends, block_size, row_repeat, mask_launch)
-    elif form in ("live", "full-width"):
-        flag_candidates(flags, candidates, starts, ends, width, block_size, row_repeat, None)
-        full_width = form == "full-width"
-        mask_columns(logits, flags, starts, ends, block_size, row_repeat, PR_MASK, full_width=full_width)
-    else:
+    if form not in ("full-width", "live", "bounded", "one-kernel"):
         raise ValueError(f"apply_candidate_mask has no form {form!r}")
+    if form == "one-kernel":
+        with scope("mask"):
+            flag_and_mask(logits, candidates, starts, ends, block_size, row_repeat, fused_launch)
+        return
+    bounded, full_width = form == "bounded", form == "full-width"
+    flags = empty_flags(rows, width, block_size, logits.device)
+    with scope("flags"):
+        launch = flag_launch if bounded else None
+        flag_candidates(flags, candidates, starts, ends, width, block_size, row_repeat, launch)
+    with scope("mask"):
+        chosen = mask_launch if bounded else PR_MASK
+        mask_columns(logits, flags, starts, ends, block_size, row_repeat, chosen, full_width=full_width)

@@ -37,7 +37,7 @@ class FusedLaunch:
     candidate_step: int
 
 
-TUNED_FUSED = FusedLaunch(ProgramPolicy(floor=1, total=1024), least_run=256, tile=4096, warps=8, candidate_step=2048)
+TUNED_FUSED = FusedLaunch(ProgramPolicy(floor=1, total=1024), least_run=256, tile=4096, warps=4, candidate_step=2048)
 
 
 # Not told that slots are adjacent, each thread loads one candidate at a time. A wider load would be no faster, and its

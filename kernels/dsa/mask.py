@@ -35,7 +35,7 @@ class MaskLaunch:
 
 
 PR_MASK = MaskLaunch(PR_POLICY, tile=1024, warps=4, vector=1)
-TUNED_MASK = MaskLaunch(ProgramPolicy(floor=1, total=1024), tile=2048, warps=4, vector=4)
+TUNED_MASK = MaskLaunch(ProgramPolicy(floor=1, total=1024), tile=4096, warps=4, vector=4)
 
 
 def can_vectorise(logits: torch.Tensor, starts: torch.Tensor | None, block_size: int) -> bool:

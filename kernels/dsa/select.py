@@ -6,10 +6,12 @@ from typing import Literal
 
 import torch
 
+from profkit.capture.ranges import no_ranges
 from profkit.kernels.dsa.bounds import check_rows, num_blocks
 from profkit.kernels.dsa.scores import PR_SCORES, TUNED_SCORES, ScoreLaunch, block_scores
 from profkit.kernels.dsa.store import store_candidates
 from profkit.kernels.dsa.topk import TUNED_TOPK, TopkLaunch, topk_live
+from profkit.workload import Scope
 
 #: ``"full-width"`` scores every block; ``"live"`` fills the scores with -inf and scores the live blocks, as vLLM #57459
 #: does; ``"bounded"`` scores the live blocks and looks at no others. The first two use torch.topk.
@@ -26,6 +28,7 @@ def select_candidate_blocks(
     form: SelectForm = "bounded",
     scores_launch: ScoreLaunch = TUNED_SCORES,
     topk_launch: TopkLaunch = TUNED_TOPK,
+    scope: Scope = no_ranges,
 ) -> None:
     """Write each row's candidates: the K blocks whose highest logit is highest, always with the newest token's block.
 
@@ -42,6 +45,7 @@ def select_candidate_blocks(
         row_repeat: rows that share one start and end.
         form: what is launched.
         scores_launch, topk_launch: of the bounded form.
+        scope: opens the ranges ``fill`` (of the live form), ``scores`` and ``topk``.
 
     Raises:
         ValueError: shapes or dtypes that do not fit, or an unknown form.
@@ -54,20 +58,19 @@ def select_candidate_blocks(
     if width == 0:
         candidates.fill_(-1)
         return
-    blocks = num_blocks(width, block_size)
-    shape = (rows, blocks)
-    if form == "bounded":
-        scores = torch.empty(shape, dtype=torch.float32, device=logits.device)
-        block_scores(logits, starts, ends, scores, block_size, row_repeat, scores_launch)
-        topk_live(scores, starts, ends, candidates, width, block_size, row_repeat, topk_launch)
-        return
-    if form == "live":
-        scores = torch.full(shape, float("-inf"), dtype=torch.float32, device=logits.device)
-        block_scores(logits, starts, ends, scores, block_size, row_repeat, PR_SCORES)
-    elif form == "full-width":
-        scores = torch.empty(shape, dtype=torch.float32, device=logits.device)
-        block_scores(logits, starts, ends, scores, block_size, row_repeat, None)
-    else:
+    if form not in ("full-width", "live", "bounded"):
         raise ValueError(f"select_candidate_blocks has no form {form!r}")
-    values, indices = torch.topk(scores, min(slots, blocks), dim=1)
-    store_candidates(values, indices, candidates)
+    blocks = num_blocks(width, block_size)
+    scores = torch.empty(rows, blocks, dtype=torch.float32, device=logits.device)
+    if form == "live":
+        with scope("fill"):
+            scores.fill_(float("-inf"))
+    launch = {"full-width": None, "live": PR_SCORES, "bounded": scores_launch}[form]
+    with scope("scores"):
+        block_scores(logits, starts, ends, scores, block_size, row_repeat, launch)
+    with scope("topk"):
+        if form == "bounded":
+            topk_live(scores, starts, ends, candidates, width, block_size, row_repeat, topk_launch)
+        else:
+            values, indices = torch.topk(scores, min(slots, blocks), dim=1)
+            store_candidates(values, indices, candidates)

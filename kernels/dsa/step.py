@@ -133,8 +133,9 @@ def build_step(context: BuildContext) -> Step:
 def _source(variant: _Variant, sizes: Sizes, buffers: _Buffers) -> Callable[[Scope], None]:
     def run(scope: Scope) -> None:
         ends, candidates = buffers.ends, buffers.candidates
-        with scope("select"):
-            select_candidate_blocks(buffers.source, None, ends, candidates, sizes.block_size, form=variant.select)
+        select_candidate_blocks(
+            *(buffers.source, None, ends, candidates, sizes.block_size), form=variant.select, scope=scope
+        )
         if variant.mask is None:
             with scope("flags"):
                 flag_candidates(buffers.flags, candidates, None, ends, sizes.width, sizes.block_size)
@@ -145,11 +146,11 @@ def _source(variant: _Variant, sizes: Sizes, buffers: _Buffers) -> Callable[[Sco
 def _consumer(variant: _Variant, sizes: Sizes, buffers: _Buffers, logits: torch.Tensor) -> Callable[[Scope], None]:
     def run(scope: Scope) -> None:
         ends, candidates = buffers.ends, buffers.candidates
-        with scope("mask"):
-            if variant.mask is None:
+        if variant.mask is None:
+            with scope("mask"):
                 mask_columns(logits, buffers.flags, None, ends, sizes.block_size)
-            else:
-                apply_candidate_mask(logits, None, ends, candidates, sizes.block_size, form=variant.mask)
+        else:
+            apply_candidate_mask(logits, None, ends, candidates, sizes.block_size, form=variant.mask, scope=scope)
 
     return run
 

@@ -1,10 +1,10 @@
-"""A top-k that reads the live blocks only: one kernel, one program a row.
+"""A top-k that reads the live blocks only: one kernel where rows are short, two where they may be long.
 
 torch.topk reads every score of a row several times, however few of them belong to live blocks, and takes a dozen
-kernels. Here a program finds its row's k-th highest score bit by bit, counting the scores that reach each trial value.
-A long row is first cut down to few: a sample gives a pivot that somewhat more than k scores should reach, and one pass
-keeps those that do. Where the sample misled, the search runs over the whole row: slower, and as exact. A row with at
-most k blocks needs no search at all.
+kernels. Here one program a row finds its k-th highest score bit by bit, counting the scores that reach each trial
+value, and lists what is above it. A long row is first cut down to few by several programs (`topk_cut`), so that the
+search holds its scores in registers. Where the sample behind the cut misled, the search reads the whole row again and
+again: slower, and as exact. A row with at most k blocks needs no search at all.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ import triton
 import triton.language as tl
 
 from profkit.kernels.dsa.bounds import scored_blocks
+from profkit.kernels.dsa.programs import ProgramPolicy
+from profkit.kernels.dsa.topk_cut import topk_cut_kernel
+from profkit.kernels.dsa.topk_search import held_keys, ordered_keys, threshold_and_ties
 
 
 @dataclass(frozen=True)
@@ -24,115 +27,58 @@ class TopkLaunch:
     """How the bounded top-k is launched.
 
     Args:
+        programs: programs a row that cut it down, where it may be long.
         tile: scores that a program reads at once, a power of two of at most 16,384.
         warps: warps a program.
         capacity: a row of more blocks than this is cut down to at most so many; at least 4 times k is used.
-        sample: scores of a long row that the pivot is taken from, at most the capacity.
+        sample: scores of a long row that the pivot is taken from, a power of two of at most the capacity.
     """
 
+    programs: ProgramPolicy
     tile: int
     warps: int
     capacity: int
     sample: int
 
 
-TUNED_TOPK = TopkLaunch(tile=4096, warps=16, capacity=8192, sample=2048)
+TUNED_TOPK = TopkLaunch(ProgramPolicy(floor=1, total=256), tile=2048, warps=8, capacity=8192, sample=2048)
 
 #: The lowest bit of a score that the pivot decides: sign, exponent and seven bits of the mantissa are enough.
 _PIVOT_BIT = 16
+#: The most scores that a program holds in registers.
+_MOST_HELD = 1 << 14
+#: Scores that a thread moves in one step, when what the programs of a row kept is put together.
+_GATHERED_PER_THREAD = 8
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def ordered_keys(score: tl.tensor) -> tl.tensor:
-    """uint32 keys in the order of the scores: -inf lowest, every NaN highest, as torch.topk has it."""
-    bits = score.to(tl.uint32, bitcast=True)
-    negative = score.to(tl.int32, bitcast=True) < 0
-    key = tl.where(negative, bits ^ 0xFFFFFFFF, bits ^ 0x80000000)
-    return tl.where(score != score, 0xFFFFFFFF, key)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def count_reaching(scores_ptr: tl.tensor, count: tl.tensor, trial: tl.tensor, TILE: tl.constexpr) -> tl.tensor:
-    """How many of the first `count` keys are at least `trial`."""
-    reaching = tl.zeros([TILE], tl.int32)
-    for first in range(0, count, TILE):
-        position = first + tl.arange(0, TILE)
-        key = ordered_keys(tl.load(scores_ptr + position, mask=position < count, other=0.0))
-        reaching += ((key >= trial) & (position < count)).to(tl.int32)
-    return tl.sum(reaching, axis=0)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def kth_highest(
-    scores_ptr: tl.tensor, count: tl.tensor, rank: tl.tensor, LAST_BIT: tl.constexpr, TILE: tl.constexpr
-) -> tuple[tl.tensor, tl.tensor]:
-    """The highest key that at least `rank` of the first `count` keys reach, and how many do; rank is at most count.
-
-    Bits below LAST_BIT stay 0, and so do all that need not be decided: it stops once exactly `rank` keys reach it.
-    """
-    key = tl.zeros([], tl.uint32)
-    one = key + 1
-    reaching = count
-    bit = 31
-    while (bit >= LAST_BIT) & (reaching != rank):
-        trial = key | (one << bit)
-        hits = count_reaching(scores_ptr, count, trial, TILE)
-        key = tl.where(hits >= rank, trial, key)
-        reaching = tl.where(hits >= rank, hits, reaching)
-        bit -= 1
-    return key, reaching
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def sample_pivot(
-    scores_ptr: tl.tensor,
-    blocks: tl.tensor,
-    target: tl.tensor,
-    sample_ptr: tl.tensor,
-    LAST_BIT: tl.constexpr,
-    SAMPLE: tl.constexpr,
-    TILE: tl.constexpr,
-) -> tl.tensor:
-    """A key that about `target` of the row's scores reach, judged by SAMPLE of them at equal distances."""
-    step = blocks // SAMPLE
-    for first in range(0, SAMPLE, TILE):
-        position = first + tl.arange(0, TILE)
-        score = tl.load(scores_ptr + position * step + step // 2, mask=position < SAMPLE)
-        tl.store(sample_ptr + position, score, mask=position < SAMPLE)
-    tl.debug_barrier()
-    rank = tl.minimum(tl.cdiv(target, step), SAMPLE)
-    pivot, _ = kth_highest(sample_ptr, SAMPLE, rank, LAST_BIT, TILE)
-    tl.debug_barrier()
-    return pivot
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def keep_reaching(
-    scores_ptr: tl.tensor,
-    first: tl.tensor,
-    blocks: tl.tensor,
-    pivot: tl.tensor,
-    kept: tl.tensor,
+def gather_parts(
+    part_scores_ptr: tl.tensor,
+    part_blocks_ptr: tl.tensor,
+    counts_ptr: tl.tensor,
+    parts: tl.tensor,
+    part_capacity: tl.tensor,
     kept_scores_ptr: tl.tensor,
     kept_blocks_ptr: tl.tensor,
     CAPACITY: tl.constexpr,
-    TILE: tl.constexpr,
-    WHOLE: tl.constexpr,
+    PARTS_POW2: tl.constexpr,
+    STEP: tl.constexpr,
 ) -> tl.tensor:
-    """Append to the `kept` scores those of one tile that reach the pivot, in order; the new number, past CAPACITY too.
-
-    WHOLE promises that all of the tile's blocks exist.
-    """
-    block = first + tl.arange(0, TILE)
-    score = tl.load(scores_ptr + block) if WHOLE else tl.load(scores_ptr + block, mask=block < blocks, other=0.0)
-    reaches = ordered_keys(score) >= pivot
-    if not WHOLE:
-        reaches = reaches & (block < blocks)
-    ones = reaches.to(tl.int32)
-    slot = kept + tl.cumsum(ones, axis=0) - ones
-    tl.store(kept_scores_ptr + slot, score, mask=reaches & (slot < CAPACITY))
-    tl.store(kept_blocks_ptr + slot, block, mask=reaches & (slot < CAPACITY))
-    return kept + tl.sum(ones, axis=0)
+    """Join the parts of a row in order, unless they are more than CAPACITY scores; how many they are."""
+    part = tl.arange(0, PARTS_POW2)
+    count = tl.load(counts_ptr + part, mask=part < parts, other=0)
+    before = tl.cumsum(count, axis=0) - count
+    total = tl.sum(count, axis=0)
+    if total <= CAPACITY:
+        for first in range(0, tl.max(count, axis=0), STEP):
+            slot = first + tl.arange(0, STEP)
+            source = part[:, None] * part_capacity + slot[None, :]
+            target = before[:, None] + slot[None, :]
+            inside = slot[None, :] < count[:, None]
+            tl.store(kept_scores_ptr + target, tl.load(part_scores_ptr + source, mask=inside), mask=inside)
+            tl.store(kept_blocks_ptr + target, tl.load(part_blocks_ptr + source, mask=inside), mask=inside)
+        tl.debug_barrier()
+    return total
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -181,7 +127,7 @@ def write_candidates(
 # this kernel takes seconds to compile.
 @triton.jit(  # type: ignore[untyped-decorator]
     do_not_specialize=[
-        *("width", "row_repeat", "block_size", "slots", "target"),
+        *("width", "row_repeat", "block_size", "slots", "parts", "part_capacity"),
         *("out_stride_row", "out_stride_slot"),
     ]
 )
@@ -190,6 +136,9 @@ def topk_live_kernel(
     starts_ptr: tl.tensor,
     ends_ptr: tl.tensor,
     out_ptr: tl.tensor,
+    part_scores_ptr: tl.tensor,
+    part_blocks_ptr: tl.tensor,
+    counts_ptr: tl.tensor,
     kept_scores_ptr: tl.tensor,
     kept_blocks_ptr: tl.tensor,
     width: tl.tensor,
@@ -197,49 +146,53 @@ def topk_live_kernel(
     row_repeat: tl.tensor,
     block_size: tl.tensor,
     slots: tl.tensor,
-    target: tl.tensor,
+    parts: tl.tensor,
+    part_capacity: tl.tensor,
     out_stride_row: tl.tensor,
     out_stride_slot: tl.tensor,
     HAS_STARTS: tl.constexpr,
     CAPACITY: tl.constexpr,
-    SAMPLE: tl.constexpr,
-    PIVOT_BIT: tl.constexpr,
+    CUT: tl.constexpr,
+    PARTS_POW2: tl.constexpr,
+    STEP: tl.constexpr,
+    HOLD: tl.constexpr,
     TILE: tl.constexpr,
 ) -> None:
-    """One row: the blocks of its highest scores in ascending order, then -1."""
+    """One row: the blocks of its highest scores in ascending order, then -1.
+
+    CUT says that rows of more than CAPACITY blocks were cut down, into `parts` parts each. Up to HOLD scores are held
+    in registers.
+    """
     row = tl.program_id(0).to(tl.int64)
     _, _, blocks, _ = scored_blocks(starts_ptr, ends_ptr, row_repeat, width, num_blocks, HAS_STARTS, block_size)
     source_ptr = scores_ptr + row * num_blocks
-    row_scores_ptr = kept_scores_ptr + row * CAPACITY
     row_blocks_ptr = kept_blocks_ptr + row * CAPACITY
     count = blocks
     numbered = blocks * 0
-    if blocks > CAPACITY:
-        pivot = sample_pivot(source_ptr, blocks, target, row_scores_ptr, PIVOT_BIT, SAMPLE, TILE)
-        kept = blocks * 0
-        whole = blocks // TILE * TILE
-        for first in range(0, whole, TILE):
-            kept = keep_reaching(
-                source_ptr, first, blocks, pivot, kept, row_scores_ptr, row_blocks_ptr, CAPACITY, TILE, True
+    if CUT:  # noqa: SIM102 - a constant: without it nothing of this is compiled
+        if blocks > CAPACITY:
+            row_scores_ptr = kept_scores_ptr + row * CAPACITY
+            part = row * parts
+            kept = gather_parts(
+                *(part_scores_ptr + part * part_capacity, part_blocks_ptr + part * part_capacity, counts_ptr + part),
+                *(parts, part_capacity, row_scores_ptr, row_blocks_ptr),
+                CAPACITY,
+                PARTS_POW2,
+                STEP,
             )
-        if whole < blocks:
-            kept = keep_reaching(
-                source_ptr, whole, blocks, pivot, kept, row_scores_ptr, row_blocks_ptr, CAPACITY, TILE, False
-            )
-        tl.debug_barrier()
-        if (kept >= slots) & (kept <= CAPACITY):
-            source_ptr = row_scores_ptr
-            count = kept
-            numbered = kept
+            if (kept >= slots) & (kept <= CAPACITY):
+                source_ptr = row_scores_ptr
+                count = kept
+                numbered = kept
 
     threshold = tl.zeros([], tl.uint32)
     ties = blocks * 0 + slots
     if count > slots:
-        threshold, reaching = kth_highest(source_ptr, count, slots, 0, TILE)
-        if reaching > slots:
-            # Every bit is decided: of the scores at the threshold, only some fit. Nothing is above the highest key.
-            above = tl.where(threshold == 0xFFFFFFFF, 0, count_reaching(source_ptr, count, threshold + 1, TILE))
-            ties = slots - above
+        if count <= HOLD:
+            keys = held_keys(source_ptr, 1, count, HOLD)
+            threshold, ties = threshold_and_ties(keys, source_ptr, count, slots, True, TILE)
+        else:
+            threshold, ties = threshold_and_ties(threshold, source_ptr, count, slots, False, TILE)
     write_candidates(
         source_ptr,
         row_blocks_ptr,
@@ -264,10 +217,11 @@ def topk_live(
     row_repeat: int = 1,
     launch: TopkLaunch = TUNED_TOPK,
 ) -> None:
-    """The blocks with the K highest scores of every row, never one that scores -inf: one kernel.
+    """The blocks with the K highest scores of every row, never one that scores -inf.
 
-    The set is torch.topk's, NaN above +inf; where several blocks tie for the last slots, the first of them are taken.
-    The list is in ascending order of blocks, not of scores.
+    One kernel, or two where rows have more blocks than the capacity. The set is torch.topk's, NaN above +inf; where
+    several blocks tie for the last slots, the first of them are taken. The list is in ascending order of blocks, not of
+    scores.
 
     Args:
         scores: ``[R, ceil(W / BS)]`` fp32, contiguous, as `scores.block_scores` writes them.
@@ -276,18 +230,40 @@ def topk_live(
         width: W, the columns of the logits.
     """
     rows, slots = out.shape
+    blocks, device = scores.shape[1], scores.device
     capacity = max(launch.capacity, 4 * slots)
-    kept_scores = torch.empty(rows, capacity, dtype=torch.float32, device=scores.device)
-    kept_blocks = torch.empty(rows, capacity, dtype=torch.int32, device=scores.device)
-    # Between too few and too many, by the same factor from either.
-    target = math.isqrt(slots * capacity)
+    cut = blocks > capacity
+    parts = launch.programs.row_programs(rows, triton.cdiv(blocks, launch.tile)) if cut else 1
+    # A part holds all of its program's run, or as much as a row may keep.
+    longest_run = triton.cdiv(triton.cdiv(blocks, parts), launch.tile) * launch.tile
+    part_capacity = min(capacity, longest_run) if cut else 0
+    part_scores = torch.empty(rows, parts, part_capacity, dtype=torch.float32, device=device)
+    part_blocks = torch.empty(rows, parts, part_capacity, dtype=torch.int32, device=device)
+    counts = torch.empty(rows, parts, dtype=torch.int32, device=device)
+    kept_scores = torch.empty(rows, capacity if cut else 0, dtype=torch.float32, device=device)
+    kept_blocks = torch.empty(rows, capacity if cut else 0, dtype=torch.int32, device=device)
+    if cut:
+        # Between too few and too many, by the same factor from either.
+        target = math.isqrt(slots * capacity)
+        topk_cut_kernel[(rows, parts, 1)](
+            *(scores, starts, ends, part_scores, part_blocks, counts),
+            *(width, blocks, row_repeat, block_size, target, capacity, part_capacity),
+            HAS_STARTS=starts is not None,
+            SAMPLE=launch.sample,
+            PIVOT_BIT=_PIVOT_BIT,
+            TILE=launch.tile,
+            num_warps=launch.warps,
+        )
+    parts_pow2 = triton.next_power_of_2(parts)
     topk_live_kernel[(rows, 1, 1)](
-        *(scores, starts, ends, out, kept_scores, kept_blocks),
-        *(width, scores.shape[1], row_repeat, block_size, slots, target, *out.stride()),
+        *(scores, starts, ends, out, part_scores, part_blocks, counts, kept_scores, kept_blocks),
+        *(width, blocks, row_repeat, block_size, slots, parts, part_capacity, *out.stride()),
         HAS_STARTS=starts is not None,
         CAPACITY=capacity,
-        SAMPLE=launch.sample,
-        PIVOT_BIT=_PIVOT_BIT,
+        CUT=cut,
+        PARTS_POW2=parts_pow2,
+        STEP=max(1, _GATHERED_PER_THREAD * 32 * launch.warps // parts_pow2),
+        HOLD=min(triton.next_power_of_2(capacity), _MOST_HELD),
         TILE=launch.tile,
         num_warps=launch.warps,
     )

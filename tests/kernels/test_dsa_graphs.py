@@ -22,10 +22,10 @@ WIDTH, BLOCK_SIZE, SLOTS = 1 << 15, 8, 512
 ENDS = ([1, 0, 40, 4096], [WIDTH, WIDTH - 1, 5000, 3], [7, 1024, WIDTH + 9, WIDTH // 2], [0, 0, 8, 12000])
 
 
-def drawn(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def drawn(seed: int, width: int = WIDTH) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits and candidates."""
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(4, WIDTH, generator=generator)
+    logits = torch.randn(4, width, generator=generator)
     candidates = torch.randint(-1, WIDTH // BLOCK_SIZE + 2, (4, SLOTS), generator=generator, dtype=torch.int32)
     return logits.cuda(), candidates.cuda()
 
@@ -53,17 +53,19 @@ def test_a_captured_mask_follows_its_ends_and_candidates(form: MaskForm, with_st
 
 
 @pytest.mark.parametrize("form", get_args(SelectForm))
-def test_captured_candidates_follow_the_ends_and_logits(form: SelectForm) -> None:
-    logits, candidates = drawn(0)
-    ends = torch.tensor(ENDS[0], device="cuda")
+@pytest.mark.parametrize("times", [1, 8])
+def test_captured_candidates_follow_the_ends_and_logits(form: SelectForm, times: int) -> None:
+    # Of the wider rows, which the bounded form may have to cut down, one is longer than its capacity in turn.
+    logits, candidates = drawn(0, times * WIDTH)
+    ends = times * torch.tensor(ENDS[0], device="cuda")
     select_candidate_blocks(logits, None, ends, candidates, BLOCK_SIZE, form=form)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         select_candidate_blocks(logits, None, ends, candidates, BLOCK_SIZE, form=form)
     for seed, tokens in enumerate(ENDS, start=1):
-        logits.copy_(drawn(seed)[0])
-        ends.copy_(torch.tensor(tokens))
+        logits.copy_(drawn(seed, times * WIDTH)[0])
+        ends.copy_(times * torch.tensor(tokens))
         graph.replay()
         assert_candidates(candidates, reference_scores(logits, None, ends, BLOCK_SIZE))
 

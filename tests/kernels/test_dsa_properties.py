@@ -102,33 +102,50 @@ def drawn_scores(kind: str, blocks: int, generator: torch.Generator) -> torch.Te
     slots=st.sampled_from([1, 2, 3, 4, 10, 25, 40]),
     capacity=st.sampled_from([16, 40, 160]),
     kind=st.sampled_from(["few", "any", "close"]),
+    programs=st.sampled_from([1, 2, 3, 13]),
 )
 @EXAMPLES
-@example(seed=0, blocks=100, slots=7, capacity=200, kind="close")
-@example(seed=0, blocks=200, slots=30, capacity=200, kind="few")
-@example(seed=0, blocks=200, slots=10, capacity=40, kind="any")
-@example(seed=0, blocks=200, slots=10, capacity=40, kind="few")
-def test_the_bounded_topk(seed: int, blocks: int, slots: int, capacity: int, kind: str, device: str) -> None:
+@example(seed=0, blocks=100, slots=7, capacity=200, kind="close", programs=1)
+@example(seed=0, blocks=200, slots=30, capacity=200, kind="few", programs=1)
+@example(seed=0, blocks=200, slots=10, capacity=40, kind="any", programs=3)
+@example(seed=0, blocks=200, slots=10, capacity=40, kind="few", programs=13)
+def test_the_bounded_topk(
+    seed: int, blocks: int, slots: int, capacity: int, kind: str, programs: int, device: str
+) -> None:
     """Rows below and above the capacity; above it, samples that serve and samples that mislead."""
     scores = drawn_scores(kind, blocks, torch.Generator().manual_seed(seed))
     out = torch.full((1, slots), -7, dtype=torch.int32, device=device)
     ends = torch.tensor([blocks], device=device)
-    launch = TopkLaunch(tile=64, warps=1, capacity=capacity, sample=8)
+    launch = TopkLaunch(ProgramPolicy(1, programs), tile=16, warps=1, capacity=capacity, sample=8)
     topk_live(scores.to(device), None, ends, out, blocks, 1, launch=launch)
     assert_candidates(out, scores.double())
     listed = [block for block in out[0].tolist() if block != -1]
     assert listed == sorted(listed)
 
 
+@pytest.mark.parametrize("programs", [1, 4])
 @pytest.mark.parametrize("misled", [False, True])
-def test_a_sample_that_misleads_costs_time_only(misled: bool, device: str) -> None:
+def test_a_sample_that_misleads_costs_time_only(misled: bool, programs: int, device: str) -> None:
     # Every 25th score from the 12th on is sampled. Where just these are high, too few reach the pivot.
     scores = torch.arange(200, dtype=torch.float32).roll(60)[None] / 1000
     if misled:
         scores[0, 12::25] += 1
     out = torch.empty(1, 10, dtype=torch.int32, device=device)
-    launch = TopkLaunch(tile=64, warps=1, capacity=40, sample=8)
+    launch = TopkLaunch(ProgramPolicy(1, programs), tile=16, warps=1, capacity=40, sample=8)
     topk_live(scores.to(device), None, torch.tensor([200], device=device), out, 200, 1, launch=launch)
+    assert_candidates(out, scores.double())
+
+
+@pytest.mark.parametrize("programs", [1, 2, 4, 13])
+@pytest.mark.parametrize("blocks", [41, 193, 200, 208])
+def test_scores_behind_the_live_blocks_do_not_count(blocks: int, programs: int, device: str) -> None:
+    scores = torch.full((2, 256), float("inf"))
+    scores[:, :blocks] = -1 - torch.randperm(blocks, generator=torch.Generator().manual_seed(blocks)) / 100
+    out = torch.empty(2, 10, dtype=torch.int32, device=device)
+    launch = TopkLaunch(ProgramPolicy(1, 2 * programs), tile=16, warps=1, capacity=40, sample=8)
+    # The second row is not cut down.
+    topk_live(scores.to(device), None, torch.tensor([blocks, 30], device=device), out, 256, 1, launch=launch)
+    scores[0, blocks:] = scores[1, 30:] = float("-inf")
     assert_candidates(out, scores.double())
 
 
@@ -151,6 +168,6 @@ def test_the_order_of_scores(bits_of_scores: list[int], expected: list[int], dev
     scores = torch.tensor([bits_of_scores], dtype=torch.int32).view(torch.float32)
     out = torch.empty(1, 2, dtype=torch.int32, device=device)
     blocks = len(bits_of_scores)
-    launch = TopkLaunch(tile=16, warps=1, capacity=8, sample=4)
+    launch = TopkLaunch(ProgramPolicy(1, 1), tile=16, warps=1, capacity=8, sample=4)
     topk_live(scores.to(device), None, torch.tensor([blocks], device=device), out, blocks, 1, launch=launch)
     assert out.tolist() == [expected]

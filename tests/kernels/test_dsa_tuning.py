@@ -78,17 +78,17 @@ def test_known_configurations_run_and_give_the_reference(device: str) -> None:
         ({"vector": 2}, "1 or 4"),
     ],
 )
-def test_configurations_that_cannot_run_are_rejected(changes: Configuration, message: str) -> None:
-    rejection = problem("cpu").rejects({**CONFIGURATION, **changes})
+def test_configurations_that_cannot_run_are_rejected(changes: Configuration, message: str, device: str) -> None:
+    rejection = problem(device).rejects({**CONFIGURATION, **changes})
     assert rejection is not None
     assert message in rejection
 
 
-def test_vectors_are_rejected_where_blocks_do_not_divide() -> None:
-    rejection = problem("cpu", block_size=6).rejects(CONFIGURATION)
+def test_vectors_are_rejected_where_blocks_do_not_divide(device: str) -> None:
+    rejection = problem(device, block_size=6).rejects(CONFIGURATION)
     assert rejection is not None
     assert "multiples of 4" in rejection
-    assert problem("cpu", block_size=6).rejects({**CONFIGURATION, "vector": 1}) is None
+    assert problem(device, block_size=6).rejects({**CONFIGURATION, "vector": 1}) is None
 
 
 def test_regions_set_shapes_that_exist() -> None:

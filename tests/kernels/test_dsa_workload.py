@@ -99,6 +99,16 @@ def test_hoisted_flags_are_made_once(device: str) -> None:
     assert launches == {**dict.fromkeys(once, 1), "mask_live_kernel": 4}
 
 
+def test_rows_that_may_be_long_are_cut_down_before_their_top_k(device: str) -> None:
+    # 8192 blocks, the capacity, and more.
+    launches = {
+        width: launched(WORKLOAD.build(context("bounded", device, rows=1, width=width, consumers=1)))
+        for width in (1 << 16, (1 << 16) + 1)
+    }
+    plain = {"scores_live_kernel": 1, "topk_live_kernel": 1, "flags_live_kernel": 1, "mask_live_kernel": 1}
+    assert list(launches.values()) == [plain, {**plain, "topk_cut_kernel": 1}]
+
+
 def launched(step: Step) -> Counter[str]:
     """How often each Triton kernel is launched; the bodies do not run."""
     names: Counter[str] = Counter()
@@ -124,9 +134,12 @@ def test_ranges_of_a_step(device: str) -> None:
         return opened_ranges(WORKLOAD.build(context(variant, device, consumers=1)))
 
     source, consumer = "layers.20.source", "layers.24.consumer"
-    plain = [source, f"{source}/select", consumer, f"{consumer}/mask"]
-    assert ranges("old") == ranges("bounded") == ranges("one-kernel") == plain
-    assert ranges("hoisted") == [*plain[:2], f"{source}/flags", *plain[2:]]
+    chosen = [source, f"{source}/scores", f"{source}/topk"]
+    masked = [consumer, f"{consumer}/flags", f"{consumer}/mask"]
+    assert ranges("old") == ranges("bounded") == [*chosen, *masked]
+    assert ranges("new") == [source, f"{source}/fill", *chosen[1:], *masked]
+    assert ranges("one-kernel") == [*chosen, consumer, f"{consumer}/mask"]
+    assert ranges("hoisted") == [*chosen, f"{source}/flags", consumer, f"{consumer}/mask"]
 
 
 def test_digest_contexts_exceed_what_candidates_cover() -> None:
