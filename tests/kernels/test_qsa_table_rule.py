@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -10,66 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from qsa_sweeps import DEFAULT, NEW, OTHER, SCRIPT, SM_90, named, qsa_table, sweep, swept, whole
 
-from profkit.kernels.qsa.tables import REGIONS, Entry, Table, _entries, entry
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "qsa_table.py"
-sys.path.insert(0, str(SCRIPT.parent))
-import qsa_confirm  # noqa: E402
-
-_SPEC = importlib.util.spec_from_file_location("qsa_table", SCRIPT)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-qsa_table = importlib.util.module_from_spec(_SPEC)
-sys.modules["qsa_table"] = qsa_table
-_SPEC.loader.exec_module(qsa_table)
-
-NOISE = 0.02
-NEW, OTHER = (64, 16, 4), (32, 2, 2)
-
-
-def swept(times: dict[tuple[int, int, int], float], *, rows: int = 4, state: str = "hot", **shapes: Any) -> dict:  # type: ignore[type-arg]
-    """A region of a sweep: times by configuration, of which those that differ by more than `NOISE` are told apart."""
-    full = {"rows": rows, "kv_heads": 1, "q_heads": 12, "dtype": "bf16", "mode": "decode", **shapes}
-    fp8, prefill = full["dtype"] == "fp8", full["mode"] == "prefill"
-    known = {t: entry(t, rows, full["kv_heads"], prefill=prefill, fp8=fp8) for t in ("default", "sm_90")}
-    numbers = {table: (one.block_n, one.splits, one.warps) for table, one in known.items()}
-    configurations = []
-    for one, us in times.items():
-        against = {}
-        for table, other in numbers.items():
-            ratio = us / times[other]
-            verdict = "equal" if abs(ratio - 1) < NOISE else "better" if ratio < 1 else "worse"
-            against[table] = None if one == other else {"ratio": ratio, "verdict": verdict}
-        configurations.append({"parameters": _named(one), "times": {state: {"us": us, "against": against}}})
-    return {
-        "name": f"r{rows}",
-        "shapes": full,
-        "known": {table: _named(one) for table, one in numbers.items()},
-        "timing": {state: {"noise": {"percent": 1.25}}},
-        "left_out": {},
-        "configurations": configurations,
-    }
-
-
-def _named(numbers: tuple[int, int, int]) -> dict[str, int]:
-    return dict(zip(("block_n", "splits", "warps"), numbers, strict=True))
-
-
-def sweep(*regions: dict[str, Any], device: str = "a GPU") -> dict[str, Any]:
-    return {
-        "schema": "profkit.sweep/1",
-        "workload": {"name": "qsa-attention"},
-        "device": {"name": device},
-        "seed": 1,
-        "date": "2026-01-02T03:04:05+00:00",
-        "protocol": {"min_share": 0.01},
-        "regions": list(regions),
-    }
-
-
-#: The known entries for 1 to 24 pairs.
-DEFAULT, SM_90 = (32, 64, 4), (64, 64, 2)
+from profkit.kernels.qsa.tables import Entry, Table, _entries, entry
 
 
 def only(*regions: dict[str, Any]) -> Any:
@@ -145,19 +87,6 @@ def test_states_groups_and_head_counts_count_as_points_and_caches_are_apart() ->
     assert {key: choice.points for key, choice in choices.items()} == {("1-24", "bits_16"): 3, ("25-32", "fp8"): 1}
 
 
-def whole(win: bool) -> dict[str, Any]:
-    """A sweep of every region and cache, in which one configuration wins everywhere or nowhere."""
-    regions = []
-    for name, rows in zip(REGIONS, (4, 32, 64, 128, 256, 512, 1024, 3072, 3072), strict=True):
-        for dtype in ("bf16", "fp8"):
-            mode = "prefill" if "prefill" in name else "decode"
-            known = [entry(t, rows, 1, prefill=mode == "prefill", fp8=dtype == "fp8") for t in ("default", "sm_90")]
-            times = {(one.block_n, one.splits, one.warps): 10.0 for one in known}
-            times[128, 2, 8] = 8.0 if win else 10.0
-            regions.append(swept(times, rows=rows, dtype=dtype, mode=mode))
-    return sweep(*regions)
-
-
 @pytest.mark.parametrize("win", [True, False])
 def test_the_script_says_whether_a_table_ships_and_writes_it(win: bool, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(json.dumps(whole(win)))
@@ -213,10 +142,10 @@ def test_regions_that_were_not_measured_leave_no_table(tmp_path: Path) -> None:
     assert "Not measured, so no table: 1-24 fp8, 25-32 bits_16" in done.stdout
 
 
-def test_a_region_without_the_known_entries_is_left_out_and_named() -> None:
+def test_a_region_without_the_known_entries_is_left_out_andnamed() -> None:
     known = {DEFAULT: 10, SM_90: 9, NEW: 8}
     without, nothing = swept(known, rows=8), swept(known, rows=12)
-    without["configurations"] = [c for c in without["configurations"] if c["parameters"] != _named(DEFAULT)]
+    without["configurations"] = [c for c in without["configurations"] if c["parameters"] != named(DEFAULT)]
     nothing["timing"], nothing["configurations"] = {}, []
     document = sweep(swept(known), without, nothing)
     assert qsa_table.untimed([document]) == ["r8 hot", "r12"]
@@ -230,67 +159,3 @@ def test_sweeps_of_two_devices_or_of_something_else_are_refused() -> None:
         qsa_table.choose([one, {**one, "device": {"name": "another"}}])
     with pytest.raises(SystemExit, match="sweeps of qsa-attention"):
         qsa_table.choose([{**one, "schema": "profkit.layers/1"}])
-
-
-def confirmed(document: dict[str, Any], directory: Path) -> subprocess.CompletedProcess[str]:
-    (directory / "again.json").write_text(json.dumps(document))
-    arguments = [sys.executable, SCRIPT, "again.json", "--confirm", "mine"]
-    return subprocess.run(arguments, cwd=directory, capture_output=True, text=True, check=False)
-
-
-def knowing(document: dict[str, Any], numbers: tuple[int, int, int]) -> dict[str, Any]:
-    for measured in document["regions"]:
-        measured["known"]["mine"] = _named(numbers)
-    return document
-
-
-def test_a_run_in_which_the_table_is_slower_nowhere_confirms_it(tmp_path: Path) -> None:
-    done = confirmed(knowing(whole(win=True), (128, 2, 8)), tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "mine is confirmed" in done.stdout
-    (total,) = (line for line in done.stdout.splitlines() if line.startswith("all "))
-    assert total.split() == ["all", "18", "0", "0", "0"]
-
-
-def test_entries_that_win_nowhere_are_named(tmp_path: Path) -> None:
-    done = confirmed(knowing(whole(win=False), (128, 2, 8)), tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "new entries that win nowhere: 1-24 bits_16, 1-24 fp8," in done.stdout
-
-
-def test_one_slower_problem_refutes_a_table(tmp_path: Path) -> None:
-    document = whole(win=True)
-    document["regions"][0] = swept({DEFAULT: 10, SM_90: 9, (128, 2, 8): 9.3})
-    done = confirmed(knowing(document, (128, 2, 8)), tmp_path)
-    assert done.returncode == 1
-    assert "slower: r4 hot, 1.033 of sm_90" in done.stdout
-    assert "mine is NOT confirmed" in done.stdout
-
-
-@pytest.mark.parametrize("missing", ["configuration", "region", "timing"])
-def test_what_was_not_timed_confirms_nothing(missing: str, tmp_path: Path) -> None:
-    document = knowing(whole(win=True), (128, 2, 8))
-    first = document["regions"][0]
-    if missing == "region":
-        document["regions"].pop(0)
-    elif missing == "timing":
-        first["timing"] = {}
-    else:
-        first["configurations"] = [c for c in first["configurations"] if c["parameters"] != _named((128, 2, 8))]
-    done = confirmed(document, tmp_path)
-    assert done.returncode == 1
-    named = {"configuration": "r4 hot", "region": "1-24 bits_16", "timing": "r4"}[missing]
-    assert f"not timed: {named}\n" in done.stdout
-
-
-def test_the_better_known_entry_itself_is_the_same_and_the_worse_one_is_slower() -> None:
-    document = knowing(sweep(swept({DEFAULT: 10, SM_90: 9}), swept({DEFAULT: 9, SM_90: 10}, rows=8)), SM_90)
-    judged, untimed = qsa_confirm.judge([document], "mine")
-    assert [(one.verdict, one.beside) for one in judged] == [("same entry", "sm_90"), ("worse", "default")]
-    assert not untimed
-
-
-def test_a_table_that_was_not_swept_cannot_be_confirmed(tmp_path: Path) -> None:
-    done = confirmed(whole(win=True), tmp_path)
-    assert done.returncode == 1
-    assert "r4 was swept without the table mine." in done.stderr
