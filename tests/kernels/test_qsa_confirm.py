@@ -59,8 +59,8 @@ def test_what_was_not_timed_confirms_nothing(missing: str, tmp_path: Path) -> No
         first["configurations"] = [c for c in first["configurations"] if c["parameters"] != named((128, 2, 8))]
     done = confirmed(document, tmp_path)
     assert done.returncode == 1
-    named = {"configuration": "r4 hot", "region": "1-24 bits_16", "timing": "r4"}[missing]
-    assert f"not timed: {named}\n" in done.stdout
+    told = {"configuration": "r4 hot", "region": "1-24 bits_16", "timing": "r4"}[missing]
+    assert f"not timed: {told}\n" in done.stdout
 
 
 def test_the_better_known_entry_itself_is_the_same_and_the_worse_one_is_slower() -> None:
