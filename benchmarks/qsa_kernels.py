@@ -49,7 +49,7 @@ MERGES = {
     "chosen by the number of splits": None,
     "plain, again (control)": PLAIN,
 }
-MERGE_SPLITS = (2, 4, 8, 16, 33, 64)
+MERGE_SPLITS = (2, 4, 8, 16, 32, 33, 64)
 MERGE_ROWS = (1, 4, 16, 64, 128)
 QUICK_MERGE_ROWS = (4, 16, 64)
 MERGE_HEADS, HEAD_DIM = 12, 256

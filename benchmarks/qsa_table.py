@@ -8,6 +8,13 @@ A table has one entry for each region of (row, KV head) pairs and each kind of c
 faster one of the known entries, in some it is faster beyond noise, and on average it is faster by what counts; of
 several such the fastest on average. Where there is none the known entry that is faster on average stays. The table is
 worth having if an entry was taken.
+
+A table was chosen for its times in one run, so it must win in another one, which need time the known entries only:
+
+    profkit sweep qsa-attention --region 'r*' --only-known --seed 1 --format json > again.json
+    python benchmarks/qsa_table.py again.json --confirm h200
+
+Exit status 1 where the table is slower than the better known entry beyond noise, or was not timed everywhere.
 """
 
 from __future__ import annotations
@@ -15,55 +22,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from qsa_summary import Numbers, carry_over, carry_over_lines, numbers_of, region_lines, times_of
+from qsa_confirm import confirm
+from qsa_points import CACHES, KNOWN, Point, cell_of, check, points, untimed
+from qsa_summary import Numbers, carry_over, carry_over_lines, compact, region_lines
 
-from profkit.kernels.qsa.tables import REGIONS, region
-
-SCHEMA = "profkit.sweep/1"
-#: The tables that a new one must beat; of equally fast entries the first one's stays.
-KNOWN = ("sm_90", "default")
-CACHES = ("bits_16", "fp8")
-#: Slower by this factor is slower however large the noise was: nobody would want to find out.
-SLOWER = 1.05
-
-
-@dataclass(frozen=True)
-class Point:
-    """One problem in one state, as it was measured.
-
-    Args:
-        name: the problem and the state.
-        us: the time of every configuration that was timed.
-        known: the entry of each table of `KNOWN`.
-        verdicts: for each of `KNOWN`, how each other configuration compares with it beyond noise.
-        least_share: the smallest difference that counts, as a share.
-    """
-
-    name: str
-    us: Mapping[Numbers, float]
-    known: Mapping[str, Numbers]
-    verdicts: Mapping[str, Mapping[Numbers, str]]
-    least_share: float
-
-    @property
-    def better_known(self) -> str:
-        """The known table whose entry is faster here."""
-        return min(KNOWN, key=lambda table: self.us[self.known[table]])
-
-    def ratio(self, numbers: Numbers) -> float:
-        """Time over that of the better known entry."""
-        return self.us[numbers] / self.us[self.known[self.better_known]]
-
-    def verdict(self, numbers: Numbers) -> str:
-        """``better``, ``worse`` or ``equal`` beside the better known entry, beyond noise or by `SLOWER`."""
-        if self.ratio(numbers) >= SLOWER:
-            return "worse"
-        return self.verdicts[self.better_known].get(numbers, "equal")
+from profkit.kernels.qsa.tables import REGIONS
 
 
 @dataclass(frozen=True)
@@ -97,6 +65,8 @@ class Choice:
 def main() -> None:
     options = parse_options()
     documents = [json.loads(path.read_text()) for path in options.sweeps]
+    if options.confirm is not None:
+        raise SystemExit(confirm(documents, options.confirm))
     choices = choose(documents)
     print_choices(choices)
     left_out = untimed(documents)
@@ -118,6 +88,8 @@ def main() -> None:
     if options.markdown is not None:
         rows = region_lines(documents, chosen_of(documents, choices))
         options.markdown.write_text("\n".join([*carried, "", *rows]) + "\n", encoding="utf-8")
+    if options.compact is not None:
+        options.compact.write_text(compact(documents[0]), encoding="utf-8")
     if options.output is not None:
         content = {"schema": "profkit.qsa-table/1", "name": options.name, "ships": ships}
         entries = [asdict(choice) for choice in choices.values()]
@@ -128,7 +100,9 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweeps", type=Path, nargs="+", help="JSON of profkit sweep; of one device")
     parser.add_argument("--name", default="h200", help="what the table is called")
+    parser.add_argument("--confirm", metavar="TABLE", default=None, help="judge a known table, make none")
     parser.add_argument("--output", type=Path, default=None, help="write the choices there as JSON")
+    parser.add_argument("--compact", type=Path, default=None, help="write the first sweep's medians there as JSON")
     parser.add_argument("--markdown", type=Path, default=None, help="write a row for each problem and state there")
     return parser.parse_args()
 
@@ -156,57 +130,6 @@ def chosen_of(documents: Sequence[Mapping[str, Any]], choices: Mapping[tuple[str
     """Each swept region to the entry that was chosen for its cell."""
     cells = {one["name"]: cell_of(one["shapes"]) for document in documents for one in document["regions"]}
     return {name: choices[cell].numbers for name, cell in cells.items() if cell in choices}
-
-
-def check(documents: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse what is not from `profkit sweep qsa-attention` on one device."""
-    for document in documents:
-        if document.get("schema") != SCHEMA or document["workload"]["name"] != "qsa-attention":
-            raise SystemExit(f"Give sweeps of qsa-attention of schema {SCHEMA}.")
-    devices = {document["device"]["name"] for document in documents}
-    if len(devices) > 1:
-        raise SystemExit(f"One table is of one device, these sweeps are of {', '.join(sorted(devices))}.")
-
-
-def cell_of(shapes: Mapping[str, Any]) -> tuple[str, str]:
-    """Region and kind of cache of a problem."""
-    name = region(shapes["rows"], shapes["kv_heads"], prefill=shapes["mode"] == "prefill")
-    return name, "fp8" if str(shapes["dtype"]).startswith("fp8") else "bits_16"
-
-
-def points(document: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Point]:
-    """What one region of a sweep tells; nothing where a known entry was not timed."""
-    known = {table: numbers_of(measured["known"][table]) for table in KNOWN}
-    for state in measured["timing"]:
-        if not known_timed(measured, state):
-            continue
-        timed = times_of(measured, state)
-        yield Point(
-            name=f"{measured['name']} {state}",
-            us={numbers: times["us"] for numbers, times in timed.items()},
-            known=known,
-            verdicts={
-                table: {n: t["against"][table]["verdict"] for n, t in timed.items() if t["against"].get(table)}
-                for table in KNOWN
-            },
-            least_share=document["protocol"]["min_share"],
-        )
-
-
-def known_timed(measured: Mapping[str, Any], state: str) -> bool:
-    """Whether the entries of all known tables were timed."""
-    return all(numbers_of(measured["known"][table]) in times_of(measured, state) for table in KNOWN)
-
-
-def untimed(documents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The regions of sweeps that tell nothing, wholly or in one state, because a known entry was not timed."""
-    return [
-        measured["name"] if state is None else f"{measured['name']} {state}"
-        for document in documents
-        for measured in document["regions"]
-        for state in (measured["timing"] or [None])
-        if state is None or not known_timed(measured, state)
-    ]
 
 
 def choose_entry(name: str, cache: str, found: Sequence[Point]) -> Choice:

@@ -38,16 +38,17 @@ PLAIN = Merge("plain")
 LOOP = Merge("loop")
 NARROW = Merge("loop", warps=1, chunk=16, programs=4)
 
-#: The merge for up to so many splits; for more the last. On an H200, 2026-11-29, torch 2.11, triton 3.6, 16 rows of 12
-#: heads of 256, us a call, plain and narrow: 2 splits 1.51 and 1.72, 4 splits 1.64 and 1.79, 8 splits 2.08 and 1.93, 16
-#: splits 2.89 and 2.22, 64 splits 4.55 (it spills) and 3.77. At 33 plain took 2.87, and narrow 4.89 before its loop was
-#: unrolled there too.
-_BY_SPLITS = ((4, PLAIN), (16, NARROW), (48, PLAIN))
+#: The most splits that are merged at once. On an H200, 2026-11-29, torch 2.11, triton 3.6, 16 rows of 12 heads of 256,
+#: us a call, plain and narrow: 2 splits 1.51 and 1.81, 4 splits 1.69 and 1.84, 8 splits 2.09 and 2.02, 16 splits 2.84
+#: and 2.25, 33 splits 2.89 and 2.88, 64 splits 4.51 (it spills) and 3.82. With 4 rows narrow wins from 8 splits on as
+#: well; with 64 rows only from 33 on: there it takes 3.32 for 2.69 at 8 splits and 3.58 for 3.41 at 16.
+#: See docs/results/qsa-attention-h200.md.
+_MOST_AT_ONCE = 4
 
 
 def merge_for(splits: int) -> Merge:
-    """The merge that was fastest at about `splits` splits."""
-    return next((merge for most, merge in _BY_SPLITS if splits <= most), NARROW)
+    """The merge for `splits` splits: the faster one with few rows, which is where there are many splits."""
+    return PLAIN if splits <= _MOST_AT_ONCE else NARROW
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -10,63 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from qsa_sweeps import DEFAULT, NEW, OTHER, SCRIPT, SM_90, named, qsa_table, sweep, swept, whole
 
-from profkit.kernels.qsa.tables import REGIONS, Entry, Table, _entries, entry
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "qsa_table.py"
-sys.path.insert(0, str(SCRIPT.parent))
-_SPEC = importlib.util.spec_from_file_location("qsa_table", SCRIPT)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-qsa_table = importlib.util.module_from_spec(_SPEC)
-sys.modules["qsa_table"] = qsa_table
-_SPEC.loader.exec_module(qsa_table)
-
-NOISE = 0.02
-NEW, OTHER = (64, 16, 4), (32, 2, 2)
-
-
-def swept(times: dict[tuple[int, int, int], float], *, rows: int = 4, state: str = "hot", **shapes: Any) -> dict:  # type: ignore[type-arg]
-    """A region of a sweep: times by configuration, of which those that differ by more than `NOISE` are told apart."""
-    full = {"rows": rows, "kv_heads": 1, "q_heads": 12, "dtype": "bf16", "mode": "decode", **shapes}
-    fp8, prefill = full["dtype"] == "fp8", full["mode"] == "prefill"
-    known = {t: entry(t, rows, full["kv_heads"], prefill=prefill, fp8=fp8) for t in ("default", "sm_90")}
-    numbers = {table: (one.block_n, one.splits, one.warps) for table, one in known.items()}
-    configurations = []
-    for one, us in times.items():
-        against = {}
-        for table, other in numbers.items():
-            ratio = us / times[other]
-            verdict = "equal" if abs(ratio - 1) < NOISE else "better" if ratio < 1 else "worse"
-            against[table] = None if one == other else {"ratio": ratio, "verdict": verdict}
-        configurations.append({"parameters": _named(one), "times": {state: {"us": us, "against": against}}})
-    return {
-        "name": f"r{rows}",
-        "shapes": full,
-        "known": {table: _named(one) for table, one in numbers.items()},
-        "timing": {state: {"noise": {"percent": 1.25}}},
-        "left_out": {},
-        "configurations": configurations,
-    }
-
-
-def _named(numbers: tuple[int, int, int]) -> dict[str, int]:
-    return dict(zip(("block_n", "splits", "warps"), numbers, strict=True))
-
-
-def sweep(*regions: dict[str, Any], device: str = "a GPU") -> dict[str, Any]:
-    return {
-        "schema": "profkit.sweep/1",
-        "workload": {"name": "qsa-attention"},
-        "device": {"name": device},
-        "date": "2026-01-02T03:04:05+00:00",
-        "protocol": {"min_share": 0.01},
-        "regions": list(regions),
-    }
-
-
-#: The known entries for 1 to 24 pairs.
-DEFAULT, SM_90 = (32, 64, 4), (64, 64, 2)
+from profkit.kernels.qsa.tables import Entry, Table, _entries, entry
 
 
 def only(*regions: dict[str, Any]) -> Any:
@@ -142,19 +87,6 @@ def test_states_groups_and_head_counts_count_as_points_and_caches_are_apart() ->
     assert {key: choice.points for key, choice in choices.items()} == {("1-24", "bits_16"): 3, ("25-32", "fp8"): 1}
 
 
-def whole(win: bool) -> dict[str, Any]:
-    """A sweep of every region and cache, in which one configuration wins everywhere or nowhere."""
-    regions = []
-    for name, rows in zip(REGIONS, (4, 32, 64, 128, 256, 512, 1024, 3072, 3072), strict=True):
-        for dtype in ("bf16", "fp8"):
-            mode = "prefill" if "prefill" in name else "decode"
-            known = [entry(t, rows, 1, prefill=mode == "prefill", fp8=dtype == "fp8") for t in ("default", "sm_90")]
-            times = {(one.block_n, one.splits, one.warps): 10.0 for one in known}
-            times[128, 2, 8] = 8.0 if win else 10.0
-            regions.append(swept(times, rows=rows, dtype=dtype, mode=mode))
-    return sweep(*regions)
-
-
 @pytest.mark.parametrize("win", [True, False])
 def test_the_script_says_whether_a_table_ships_and_writes_it(win: bool, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(json.dumps(whole(win)))
@@ -210,10 +142,10 @@ def test_regions_that_were_not_measured_leave_no_table(tmp_path: Path) -> None:
     assert "Not measured, so no table: 1-24 fp8, 25-32 bits_16" in done.stdout
 
 
-def test_a_region_without_the_known_entries_is_left_out_and_named() -> None:
+def test_a_region_without_the_known_entries_is_left_out_andnamed() -> None:
     known = {DEFAULT: 10, SM_90: 9, NEW: 8}
     without, nothing = swept(known, rows=8), swept(known, rows=12)
-    without["configurations"] = [c for c in without["configurations"] if c["parameters"] != _named(DEFAULT)]
+    without["configurations"] = [c for c in without["configurations"] if c["parameters"] != named(DEFAULT)]
     nothing["timing"], nothing["configurations"] = {}, []
     document = sweep(swept(known), without, nothing)
     assert qsa_table.untimed([document]) == ["r8 hot", "r12"]

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.kernels.qsa import tables
 from profkit.kernels.qsa.tables import BOUNDS, REGIONS, TABLES, Entry, entry, launch, region, table_for
 
-#: Block, splits, warps by region: default, sm_90 in 16 bits and fp8, sm_120 in 16 bits and fp8.
+#: Block, splits, warps by region: default, then in 16 bits and fp8 sm_90, sm_120 and h200.
 EXPECTED = """
-1-24          32,64,4  64,64,2  64,64,2  64,64,8  64,64,8
-25-32         32,16,1  64,64,2  32,16,1  64,8,8   128,8,4
-33-64         32,8,1   32,16,1  32,8,1   64,8,8   64,8,4
-65-128        32,4,1   32,8,1   32,4,1   32,8,8   32,4,4
-129-256       32,8,1   32,8,1   32,8,1   32,8,1   128,4,4
-257-512       64,4,2   32,4,1   32,4,1   64,4,2   64,4,4
-513-2048      64,1,2   32,4,1   32,4,1   32,4,1   32,2,1
-2049-prefill  32,1,1   32,1,1   32,1,1   64,2,2   32,2,1
-2049-decode   64,1,2   64,1,2   64,1,2   64,2,2   64,1,2
+1-24          32,64,4  64,64,2  64,64,2  64,64,8  64,64,8  64,64,2  64,64,8
+25-32         32,16,1  64,64,2  32,16,1  64,8,8   128,8,4  64,8,2   32,32,1
+33-64         32,8,1   32,16,1  32,8,1   64,8,8   64,8,4   32,8,4   32,16,1
+65-128        32,4,1   32,8,1   32,4,1   32,8,8   32,4,4   32,4,1   32,8,1
+129-256       32,8,1   32,8,1   32,8,1   32,8,1   128,4,4  64,1,2   32,4,1
+257-512       64,4,2   32,4,1   32,4,1   64,4,2   64,4,4   64,2,2   32,2,1
+513-2048      64,1,2   32,4,1   32,4,1   32,4,1   32,2,1   64,1,2   32,1,1
+2049-prefill  32,1,1   32,1,1   32,1,1   64,2,2   32,2,1   32,1,1   32,1,1
+2049-decode   64,1,2   64,1,2   64,1,2   64,2,2   64,1,2   64,1,2   32,1,1
 """
 
 
 @pytest.mark.parametrize("line", EXPECTED.strip().splitlines(), ids=lambda line: line.split()[0])
 def test_every_entry(line: str) -> None:
     name, *columns = line.split()
-    default, sm_90, sm_90_fp8, sm_120, sm_120_fp8 = (Entry(*map(int, column.split(","))) for column in columns)
+    default, *others = (Entry(*map(int, column.split(","))) for column in columns)
     index = REGIONS.index(name)
     assert TABLES["default"].bits_16[index] == TABLES["default"].fp8[index] == default
-    assert (TABLES["sm_90"].bits_16[index], TABLES["sm_90"].fp8[index]) == (sm_90, sm_90_fp8)
-    assert (TABLES["sm_120"].bits_16[index], TABLES["sm_120"].fp8[index]) == (sm_120, sm_120_fp8)
+    for table in ("sm_90", "sm_120", "h200"):
+        assert (TABLES[table].bits_16[index], TABLES[table].fp8[index]) == (others.pop(0), others.pop(0))
+    assert not others
 
 
 def test_sm_90_has_two_shapes_of_program() -> None:
@@ -70,10 +70,7 @@ def test_the_table_of_a_device(capability: tuple[int, int], expected: str) -> No
     assert table_for(capability, 78) == expected
 
 
-def test_a_table_of_the_larger_devices_of_a_capability_is_theirs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "TABLES", {name: TABLES[name] for name in ("default", "sm_90", "sm_120")})
-    assert table_for((9, 0), 132) == "sm_90", "there is none yet"
-    monkeypatch.setattr(tables, "TABLES", {**TABLES, "h200": TABLES["default"]})
+def test_a_table_of_the_larger_devices_of_a_capability_is_theirs_alone() -> None:
     assert table_for((9, 0), 132) == "h200"
     assert table_for((9, 0), 131) == "sm_90"
     assert table_for((12, 0), 188) == "sm_120"
