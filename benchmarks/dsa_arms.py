@@ -11,7 +11,7 @@ from profkit.kernels.dsa.apply import apply_candidate_mask
 from profkit.kernels.dsa.bounds import num_blocks
 from profkit.kernels.dsa.flags import empty_flags, flag_candidates
 from profkit.kernels.dsa.inputs import LogitSource
-from profkit.kernels.dsa.mask import PR_MASK, TUNED_MASK, mask_columns
+from profkit.kernels.dsa.mask import PR_MASK, mask_columns, tuned_mask
 from profkit.kernels.dsa.scores import PR_SCORES, block_scores
 from profkit.kernels.dsa.select import select_candidate_blocks
 from profkit.kernels.dsa.store import store_candidates
@@ -97,8 +97,8 @@ def mask_arms(point: Point) -> Iterator[Arm]:
         "mask, full width, vector stores": (replace(PR_MASK, vector=4), True),
         "mask, live, PR constants": (PR_MASK, False),
         "mask, live, PR const., vector": (replace(PR_MASK, vector=4), False),
-        "mask, live, tuned": (TUNED_MASK, False),
-        "mask, live, tuned, again": (TUNED_MASK, False),
+        "mask, live, tuned": (tuned_mask(rows, point.width), False),
+        "mask, live, tuned, again": (tuned_mask(rows, point.width), False),
     }
     for name, (launch, full_width) in launches.items():
         columns = point.width if full_width else live

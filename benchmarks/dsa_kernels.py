@@ -47,6 +47,8 @@ SWEEP_POINTS = (
     Point(52, MILLION, MILLION),
     Point(1, MILLION, MILLION),
     Point(1024, MILLION, SHORT),
+    Point(8, WIDTHS[2], WIDTHS[2]),
+    Point(1024, WIDTHS[2], WIDTHS[2]),
 )
 #: Of the summary: its columns, and for each the arm.
 SUMMARY = {

@@ -12,7 +12,7 @@ from dsa_arms import BLOCK_SIZE, Point, PointTensors
 from profkit.kernels.dsa.bounds import num_blocks
 from profkit.kernels.dsa.flags import TUNED_FLAGS, FlagLaunch, flag_candidates
 from profkit.kernels.dsa.fused import TUNED_FUSED, FusedLaunch, flag_and_mask
-from profkit.kernels.dsa.mask import PR_MASK, TUNED_MASK, MaskLaunch, mask_columns
+from profkit.kernels.dsa.mask import PR_MASK, MaskLaunch, mask_columns, tuned_mask
 from profkit.kernels.dsa.programs import ProgramPolicy
 from profkit.kernels.dsa.scores import PR_SCORES, TUNED_SCORES, ScoreLaunch, block_scores
 from profkit.kernels.dsa.topk import TUNED_TOPK, TopkLaunch, topk_live
@@ -56,14 +56,17 @@ def candidates(point: Point) -> list[Candidate]:
 
 
 def _masks(point: Point) -> Iterator[Candidate]:
+    tuned = tuned_mask(point.rows, point.width)
     launches = [
-        TUNED_MASK,
+        tuned,
         PR_MASK,
         *(replace(PR_MASK, programs=ProgramPolicy(floor, PR_MASK.programs.total)) for floor in PR_FLOORS),
         *(replace(PR_MASK, programs=ProgramPolicy(PR_MASK.programs.floor, total)) for total in PR_TOTALS),
+        # Below a floor of 8 many rows have fewer programs only where the total is low too.
+        *(replace(PR_MASK, programs=ProgramPolicy(floor, 1024)) for floor in (1, 2, 4)),
         *(
             MaskLaunch(ProgramPolicy(1, total), tile, warps, 4)
-            for total, tile, warps in itertools.product(TOTALS, (2048, 4096, 8192), (4, 8))
+            for total, tile, warps in itertools.product(TOTALS, (1024, 2048, 4096, 8192), (4, 8))
         ),
     ]
     for launch in launches:
@@ -73,7 +76,7 @@ def _masks(point: Point) -> Iterator[Candidate]:
             mask_columns(logits, flags, None, tensors.ends, BLOCK_SIZE, launch=launch)
 
         programs = launch.programs.row_programs(point.rows, -(-point.width // launch.tile))
-        yield Candidate("mask", launch, programs, launch == TUNED_MASK, call)
+        yield Candidate("mask", launch, programs, launch == tuned, call)
 
 
 def _flags(point: Point) -> Iterator[Candidate]:

@@ -10,7 +10,7 @@ from profkit.capture.ranges import no_ranges
 from profkit.kernels.dsa.bounds import check_rows
 from profkit.kernels.dsa.flags import TUNED_FLAGS, FlagLaunch, empty_flags, flag_candidates
 from profkit.kernels.dsa.fused import TUNED_FUSED, FusedLaunch, flag_and_mask
-from profkit.kernels.dsa.mask import PR_MASK, TUNED_MASK, MaskLaunch, mask_columns
+from profkit.kernels.dsa.mask import PR_MASK, MaskLaunch, mask_columns
 from profkit.workload import Scope
 
 #: ``"full-width"`` clears all flags and writes every column; ``"live"`` clears all flags and writes live columns, as
@@ -28,7 +28,7 @@ def apply_candidate_mask(
     row_repeat: int = 1,
     form: MaskForm = "bounded",
     flag_launch: FlagLaunch = TUNED_FLAGS,
-    mask_launch: MaskLaunch = TUNED_MASK,
+    mask_launch: MaskLaunch | None = None,
     fused_launch: FusedLaunch = TUNED_FUSED,
     scope: Scope = no_ranges,
 ) -> None:
@@ -44,7 +44,7 @@ def apply_candidate_mask(
         starts, ends, candidates, block_size, row_repeat: as `select.select_candidate_blocks` has them; candidates may
             be in any order, repeated, and past the width.
         form: what is launched.
-        flag_launch, mask_launch: of the bounded form.
+        flag_launch, mask_launch: of the bounded form; a mask_launch of None is chosen by the shapes.
         fused_launch: of the one kernel.
         scope: opens the ranges ``flags``, where these have a kernel of their own, and ``mask``.
 

@@ -35,7 +35,20 @@ class MaskLaunch:
 
 
 PR_MASK = MaskLaunch(PR_POLICY, tile=1024, warps=4, vector=1)
-TUNED_MASK = MaskLaunch(ProgramPolicy(floor=1, total=1024), tile=4096, warps=4, vector=4)
+
+#: Two programs for each of the 132 multiprocessors of an H200: with fewer, smaller tiles spread the work wider.
+_ENOUGH_PROGRAMS = 264
+_TUNED_TILES = (4096, 2048, 1024)
+
+
+def tuned_mask(rows: int, width: int) -> MaskLaunch:
+    """The launch that is used where none is given: the largest tile of which there are enough to fill the device.
+
+    Where rows alone are twice enough, each is one program, and a tile of 4096 is mostly idle in short ones.
+    """
+    tiles = _TUNED_TILES[1:] if rows >= 2 * _ENOUGH_PROGRAMS else _TUNED_TILES
+    fills = (tile for tile in tiles if rows * -(-width // tile) >= _ENOUGH_PROGRAMS)
+    return MaskLaunch(ProgramPolicy(floor=1, total=1024), next(fills, tiles[-1]), warps=4, vector=4)
 
 
 def can_vectorise(logits: torch.Tensor, starts: torch.Tensor | None, block_size: int) -> bool:
@@ -191,7 +204,7 @@ def mask_columns(
     ends: torch.Tensor,
     block_size: int,
     row_repeat: int = 1,
-    launch: MaskLaunch = TUNED_MASK,
+    launch: MaskLaunch | None = None,
     full_width: bool = False,
 ) -> None:
     """Set the columns that are in no flagged block to -inf: one kernel.
@@ -199,10 +212,11 @@ def mask_columns(
     Args:
         logits, starts, ends, block_size, row_repeat: see `bounds.check_rows`.
         flags: as `flags.flag_candidates` leaves them.
-        launch: its programs are not used with `full_width`.
+        launch: `tuned_mask` where none is given; its programs are not used with `full_width`.
         full_width: write to every column that is not kept, not only to those before the last live one.
     """
     rows, width = logits.shape
+    launch = launch or tuned_mask(rows, width)
     vector = launch.vector if can_vectorise(logits, starts, block_size) else 1
     tiles = -(-width // launch.tile)
     edge = edge_slot(num_blocks(width, block_size))

@@ -30,7 +30,7 @@ class ScoreLaunch:
 
 
 PR_SCORES = ScoreLaunch(PR_POLICY, tile=128, warps=4, wide=False)
-TUNED_SCORES = ScoreLaunch(ProgramPolicy(floor=1, total=1024), tile=512, warps=4, wide=True)
+TUNED_SCORES = ScoreLaunch(ProgramPolicy(floor=1, total=2048), tile=128, warps=4, wide=True)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

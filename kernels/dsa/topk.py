@@ -9,7 +9,6 @@ again: slower, and as exact. A row with at most k blocks needs no search at all.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +17,7 @@ import triton.language as tl
 
 from profkit.kernels.dsa.bounds import scored_blocks
 from profkit.kernels.dsa.programs import ProgramPolicy
-from profkit.kernels.dsa.topk_cut import topk_cut_kernel
+from profkit.kernels.dsa.topk_cut import cut_target, sample_size, topk_cut_kernel
 from profkit.kernels.dsa.topk_search import held_keys, ordered_keys, threshold_and_ties
 
 
@@ -31,7 +30,8 @@ class TopkLaunch:
         tile: scores that a program reads at once, a power of two of at most 16,384.
         warps: warps a program.
         capacity: a row of more blocks than this is cut down to at most so many; at least 4 times k is used.
-        sample: scores of a long row that the pivot is taken from, a power of two of at most the capacity.
+        sample: the fewest scores of a long row that the pivot is taken from, a power of two of at most the capacity;
+            see `topk_cut.sample_size`.
     """
 
     programs: ProgramPolicy
@@ -43,8 +43,6 @@ class TopkLaunch:
 
 TUNED_TOPK = TopkLaunch(ProgramPolicy(floor=1, total=256), tile=2048, warps=8, capacity=8192, sample=2048)
 
-#: The lowest bit of a score that the pivot decides: sign, exponent and seven bits of the mantissa are enough.
-_PIVOT_BIT = 16
 #: The most scores that a program holds in registers.
 _MOST_HELD = 1 << 14
 #: Scores that a thread moves in one step, when what the programs of a row kept is put together.
@@ -189,7 +187,7 @@ def topk_live_kernel(
     ties = blocks * 0 + slots
     if count > slots:
         if count <= HOLD:
-            keys = held_keys(source_ptr, 1, count, HOLD)
+            keys = held_keys(source_ptr, count, HOLD)
             threshold, ties = threshold_and_ties(keys, source_ptr, count, slots, True, TILE)
         else:
             threshold, ties = threshold_and_ties(threshold, source_ptr, count, slots, False, TILE)
@@ -243,14 +241,11 @@ def topk_live(
     kept_scores = torch.empty(rows, capacity if cut else 0, dtype=torch.float32, device=device)
     kept_blocks = torch.empty(rows, capacity if cut else 0, dtype=torch.int32, device=device)
     if cut:
-        # Between too few and too many, by the same factor from either.
-        target = math.isqrt(slots * capacity)
         topk_cut_kernel[(rows, parts, 1)](
             *(scores, starts, ends, part_scores, part_blocks, counts),
-            *(width, blocks, row_repeat, block_size, target, capacity, part_capacity),
+            *(width, blocks, row_repeat, block_size, cut_target(slots, capacity), capacity, part_capacity),
             HAS_STARTS=starts is not None,
-            SAMPLE=launch.sample,
-            PIVOT_BIT=_PIVOT_BIT,
+            SAMPLE=sample_size(launch.sample, blocks, slots, capacity),
             TILE=launch.tile,
             num_warps=launch.warps,
         )

@@ -6,22 +6,53 @@ which somewhat more than k scores should reach; each lists those of its run that
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
 
 from profkit.kernels.dsa.bounds import scored_blocks
-from profkit.kernels.dsa.topk_search import held_keys, kth_highest, ordered_keys
+from profkit.kernels.dsa.topk_search import kth_highest, ordered_keys
+
+#: Standard deviations between the target and either bound. Beyond five lie fewer than one row in a million.
+_LEAST_SPREAD = 5.0
+
+
+def cut_target(slots: int, capacity: int) -> int:
+    """How many scores of a row the pivot aims for: too few are then about as improbable as too many.
+
+    Assumed is that scores do not depend on their position, so that the sampled ones are a random choice. Of the x
+    highest scores the sample then has about Poisson many, ``m(x) = x * sample / blocks`` on average; the square root of
+    that number has a standard deviation of 1/2. A pivot of rank r in the sample keeps too few where the sample has r of
+    the highest ``slots - 1``, and too many where it has fewer than r of the highest ``capacity + 1``. In the middle,
+    ``sqrt(r) = (sqrt(m(slots)) + sqrt(m(capacity))) / 2``.
+    """
+    return round(((math.sqrt(slots) + math.sqrt(capacity)) / 2) ** 2)
+
+
+def spread(sample: int, blocks: int, slots: int, capacity: int) -> float:
+    """Standard deviations from the target to either bound, under the assumption of `cut_target`."""
+    return math.sqrt(sample / blocks) * (math.sqrt(capacity) - math.sqrt(slots))
+
+
+def sample_size(least: int, blocks: int, slots: int, capacity: int) -> int:
+    """Scores to sample of rows of up to `blocks`: `least`, doubled up to `capacity` until the spread is enough."""
+    sample = least
+    while 2 * sample <= capacity and spread(sample, blocks, slots, capacity) < _LEAST_SPREAD:
+        sample *= 2
+    return sample
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def sample_pivot(
-    scores_ptr: tl.tensor, blocks: tl.tensor, target: tl.tensor, LAST_BIT: tl.constexpr, SAMPLE: tl.constexpr
-) -> tl.tensor:
-    """A key that about `target` of the row's scores reach, judged by SAMPLE of them at equal distances."""
-    step = blocks // SAMPLE
-    keys = held_keys(scores_ptr + step // 2, step, SAMPLE, SAMPLE)
-    rank = tl.minimum(tl.cdiv(target, step), SAMPLE)
-    pivot, _ = kth_highest(keys, scores_ptr, rank * 0 + SAMPLE, rank, LAST_BIT, True, SAMPLE)
+def sample_pivot(scores_ptr: tl.tensor, blocks: tl.tensor, target: tl.tensor, SAMPLE: tl.constexpr) -> tl.tensor:
+    """A key that about `target` of the row's scores reach, judged by SAMPLE of them spread evenly over the row.
+
+    Exact to the last bit that the sample decides: a rounded key could be reached by thousands more.
+    """
+    position = (2 * tl.arange(0, SAMPLE).to(tl.int64) + 1) * blocks // (2 * SAMPLE)
+    keys = ordered_keys(tl.load(scores_ptr + position))
+    rank = tl.cdiv(target.to(tl.int64) * SAMPLE, blocks).to(tl.int32)
+    pivot, _ = kth_highest(keys, scores_ptr, rank * 0 + SAMPLE, rank, True, SAMPLE)
     return pivot
 
 
@@ -76,7 +107,6 @@ def topk_cut_kernel(
     part_capacity: tl.tensor,
     HAS_STARTS: tl.constexpr,
     SAMPLE: tl.constexpr,
-    PIVOT_BIT: tl.constexpr,
     TILE: tl.constexpr,
 ) -> None:
     """One run of a row of more than `capacity` blocks: its scores that reach the pivot, and how many they are."""
@@ -90,7 +120,7 @@ def topk_cut_kernel(
         kept = blocks * 0
         if first < stop:
             row_ptr = scores_ptr + row * num_blocks
-            pivot = sample_pivot(row_ptr, blocks, target, PIVOT_BIT, SAMPLE)
+            pivot = sample_pivot(row_ptr, blocks, target, SAMPLE)
             scores_out, blocks_out = part_scores_ptr + part * part_capacity, part_blocks_ptr + part * part_capacity
             whole = first + (stop - first) // TILE * TILE
             for tile in range(first, whole, TILE):

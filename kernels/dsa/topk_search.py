@@ -16,10 +16,10 @@ def ordered_keys(score: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def held_keys(scores_ptr: tl.tensor, stride: tl.tensor, count: tl.tensor, HOLD: tl.constexpr) -> tl.tensor:
+def held_keys(scores_ptr: tl.tensor, count: tl.tensor, HOLD: tl.constexpr) -> tl.tensor:
     """The keys of the first `count` scores, at most HOLD of them, for the registers; 0 behind them."""
     position = tl.arange(0, HOLD)
-    score = tl.load(scores_ptr + position * stride, mask=position < count, other=0.0)
+    score = tl.load(scores_ptr + position, mask=position < count, other=0.0)
     return tl.where(position < count, ordered_keys(score), 0)
 
 
@@ -54,20 +54,19 @@ def kth_highest(
     scores_ptr: tl.tensor,
     count: tl.tensor,
     rank: tl.tensor,
-    LAST_BIT: tl.constexpr,
     HELD: tl.constexpr,
     TILE: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
     """The highest key that at least `rank` of the first `count` keys reach, and how many do; rank is at most count.
 
-    Bits below LAST_BIT stay 0, and so do all that need not be decided: it stops once exactly `rank` keys reach it.
+    Bits that need not be decided stay 0: it stops once exactly `rank` keys reach it.
     `keys`, `scores_ptr`, HELD: as `count_reaching` has them.
     """
     key = tl.zeros([], tl.uint32)
     one = key + 1
     reaching = count
     bit = 31
-    while (bit >= LAST_BIT) & (reaching != rank):
+    while (bit >= 0) & (reaching != rank):
         trial = key | (one << bit)
         hits = count_reaching(keys, scores_ptr, count, trial, HELD, TILE)
         key = tl.where(hits >= rank, trial, key)
@@ -86,7 +85,7 @@ def threshold_and_ties(
     TILE: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
     """A key such that those above it and `ties` of those at it fill the slots, and `ties`; count is at least slots."""
-    threshold, reaching = kth_highest(keys, scores_ptr, count, slots, 0, HELD, TILE)
+    threshold, reaching = kth_highest(keys, scores_ptr, count, slots, HELD, TILE)
     ties = reaching * 0 + slots
     if reaching > slots:
         # Every bit is decided: of the scores at the threshold, only some fit. Nothing is above the highest key.

@@ -10,7 +10,7 @@ from profkit.kernels.dsa.bounds import num_blocks
 from profkit.kernels.dsa.checksum import row_checksums
 from profkit.kernels.dsa.flags import empty_flags, flag_candidates
 from profkit.kernels.dsa.inputs import LogitSource
-from profkit.kernels.dsa.mask import PR_MASK, TUNED_MASK, MaskLaunch, can_vectorise, mask_columns
+from profkit.kernels.dsa.mask import PR_MASK, MaskLaunch, can_vectorise, mask_columns, tuned_mask
 from profkit.kernels.dsa.programs import ProgramPolicy
 from profkit.kernels.dsa.reference import reference_mask
 from profkit.kernels.dsa.select import select_candidate_blocks
@@ -71,7 +71,7 @@ def build_problem(context: BuildContext) -> Problem:
         reference=lambda: checksums(reference_mask(pristine, None, ends, candidates, block_size)),
         poison=lambda: _restore(logits, pristine),
         rejects=rejects,
-        known={"pr": _configuration(PR_MASK), "default": _configuration(TUNED_MASK)},
+        known={"pr": _configuration(PR_MASK), "default": _configuration(tuned_mask(rows, width))},
         least_bytes=rows * (4 * (sizes.context - kept_columns) + num_blocks(sizes.context, block_size)),
     )
 

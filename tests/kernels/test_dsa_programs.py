@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="the kernels need torch")
 
+pytest.importorskip("triton", reason="the kernels need triton")
+
+from profkit.kernels.dsa.mask import tuned_mask
 from profkit.kernels.dsa.programs import PR_POLICY, ProgramPolicy
 
 
@@ -39,3 +42,25 @@ def test_programs_lie_between_one_and_the_tiles_and_reach_floor_and_total_where_
 def test_a_policy_of_no_programs_is_refused(floor: int, total: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         ProgramPolicy(floor, total)
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "tile"),
+    [
+        *((1, 8192, 1024), (8, 8192, 1024), (52, 8192, 1024), (256, 8192, 4096), (1024, 8192, 2048)),
+        *((1, 131072, 1024), (8, 131072, 2048), (52, 131072, 4096), (1024, 131072, 2048)),
+        *((1, 1 << 20, 2048), (2, 1 << 20, 4096), (52, 1 << 20, 4096), (256, 1 << 20, 4096), (1024, 1 << 20, 2048)),
+        # 264 tiles of 4096 are enough, 263 are not; neither are 263 of 1024, but there is no smaller tile.
+        *((1, 264 * 4096, 4096), (1, 263 * 4096, 2048), (263, 1024, 1024), (263, 1025, 1024)),
+        *((527, 4096, 4096), (528, 4096, 2048), (1, 1, 1024)),
+    ],
+)
+def test_the_tile_of_the_mask_follows_from_rows_and_width(rows: int, width: int, tile: int) -> None:
+    assert tuned_mask(rows, width).tile == tile
+
+
+@given(rows=st.integers(1, 5000), width=st.integers(1, 1 << 21))
+def test_masks_have_enough_programs_wherever_the_smallest_tile_allows(rows: int, width: int) -> None:
+    launch = tuned_mask(rows, width)
+    programs = launch.programs.row_programs(rows, -(-width // launch.tile))
+    assert rows * programs >= min(264, rows * -(-width // 1024))
