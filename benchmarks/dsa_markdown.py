@@ -41,8 +41,8 @@ RATIOS = (
     ("top-k, bounded", "top-k, torch.topk + store"),
     ("select, bounded", "select, full-width"),
 )
-BEFORE = """**Before:** in these tables the tuned mask (and so "flags + mask, bounded"), the tuned scores and the bounded
-top-k (and so "select, bounded") are launched as before their last change, which
+BEFORE = """**Before:** in these tables the tuned mask (and so "flags + mask, bounded"), the tuned scores
+and the bounded top-k (and so "select, bounded") are launched as before their last change, which
 [kernels-dsa.md](../kernels-dsa.md) describes. All other arms are unchanged."""
 #: Arms whose bytes and floors are listed.
 SHARES = (FULL, VECTOR, TUNED, "flags, live", "flags + mask, bounded", "flags + mask, one-kernel")
