@@ -119,9 +119,47 @@ def test_period_finds_the_layers_that_lineage_finds(name: str) -> None:
     assert codes(by_period).count("capture-without-ranges") == 1
 
 
-@pytest.mark.parametrize("path", list(shipped()), ids=lambda path: path.parent.name)
+#: Steps whose layers are no repetition: five unlike ones, or single kernels of one name.
+IRREGULAR = {
+    "dsa-candidates/old": "the repetition covers 12 of 32 ops",
+    "dsa-candidates/new": "the repetition covers 12 of 33 ops",
+    "dsa-candidates/one-kernel": "no sequence of kernels repeats 3 times",
+    "qsa-attention/default": "no sequence of kernels repeats 3 times",
+    "qsa-attention/dropped": "no sequence of kernels repeats 3 times",
+}
+#: Its four consumers repeat; the source before them does not.
+PARTLY = "dsa-candidates/bounded"
+
+
+def name_of(path: Path) -> str:
+    """A shipped run as ``workload/variant``, with its repetition and rank where it has some."""
+    return path.parent.relative_to(ROOT / "traces").as_posix()
+
+
+REGULAR = [path for path in shipped() if name_of(path) not in {*IRREGULAR, PARTLY}]
+
+
+@pytest.mark.parametrize("path", REGULAR, ids=name_of)
 def test_period_finds_the_layers_of_the_shipped_runs(path: Path) -> None:
     trace = detect.read(path)
     by_range, by_period = counted(trace), counted(without_ranges(trace))
     assert set(by_period.methods) <= {"period", "launch range"}
     assert per_layer(by_period) == per_layer(by_range)
+
+
+@pytest.mark.parametrize("run", IRREGULAR)
+def test_period_finds_no_layers_where_none_repeat(run: str) -> None:
+    census = counted(without_ranges(detect.read(ROOT / "traces" / run / "trace.sqlite")))
+    assert set(census.methods) == {"launch range"}
+    assert len(census.chosen.layers) == 0
+    (why,) = [d.message for d in census.diagnostics if d.code == "period-does-not-fit"]
+    assert IRREGULAR[run] in why
+
+
+def test_period_finds_the_part_of_a_step_that_repeats_and_says_how_much_that_is() -> None:
+    trace = detect.read(ROOT / "traces" / PARTLY / "trace.sqlite")
+    by_range, by_period = counted(trace), counted(without_ranges(trace))
+    consumers = [(names, ns) for _, names, ns in per_layer(by_range)[1:]]
+    assert [(names, ns) for _, names, ns in per_layer(by_period)] == consumers
+    (said,) = [d.message for d in by_period.diagnostics if d.code == "layers-by-period"]
+    assert "4 layers by period, holding 80 of 110 ops (72.7 %, 3 before them a step)" in said
