@@ -20,7 +20,7 @@ _EVIDENCE = {
     "new": "a new launch at the same place",
     "renamed": "the launch there, under a new name",
     "grew": "which grew beyond noise",
-    "adjacent": "the launch behind them, which grew by less than what counts",
+    "adjacent": "the launch behind them",
 }
 
 
@@ -113,11 +113,15 @@ def fusion_line(comparison: Comparison, table: DiffTable, fusion: Fusion) -> str
         f"Fusion: {per_layer:g} launch{'' if per_layer == 1 else 'es'} a layer ({_where(fusion.removed)}) became part "
     )
     text += f"of {into}, {_EVIDENCE.get(fusion.evidence, '')}"
+    faster = fusion.absorber is not None and fusion.absorber.status == "changed" and fusion.absorber.delta < 0
     if comparison.timed:
+        if fusion.evidence == "adjacent":
+            text += ", which got faster, not slower" if faster else ", whose time changed by less than what counts"
         removed = sum(table.printed[id(f)].us_change for f in fusion.removed)
         absorbed = table.printed[id(fusion.absorber)].us_change if fusion.absorber else 0
         text += (
-            f"; {hundredths(removed, sign=True)} µs removed, {hundredths(absorbed, sign=True)} µs absorbed, "
+            f"; {hundredths(removed, sign=True)} µs removed, {hundredths(absorbed, sign=True)} µs "
+            f"{'in that launch' if faster else 'absorbed'}, "
             f"net {hundredths(removed + absorbed, sign=True)} µs a layer"
         )
     return text + "."
