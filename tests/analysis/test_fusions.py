@@ -8,6 +8,8 @@ from nsys_builder import Rows
 from recording import Recording, step_recording
 
 from profkit.comparison.model import Comparison
+from profkit.reporters import diff_sentences as say
+from profkit.reporters import diff_table
 
 DIGESTS = {"seed": 0, "digests": {"outputs": {"layer 0": "aa"}}}
 EIGHT = "arange search add clamp index eq ge or"
@@ -58,6 +60,24 @@ def test_a_neighbour_that_became_faster_absorbs_nothing(bench: Bench) -> None:
     assert names(comparison, "changed") == ["pack"]
     assert fusions(comparison) == []
     assert comparison.work == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("pack_ns", "said"),
+    [
+        (1500, "the launch behind them, which got faster, not slower; −2.00 µs removed, −0.50 µs in that launch, net"),
+        (
+            2000,
+            "the launch behind them, whose time changed by less than what counts; −2.00 µs removed, 0.00 µs absorbed",
+        ),
+        (2500, "pack, which grew beyond noise; −2.00 µs removed, +0.50 µs absorbed, net −1.50 µs a layer."),
+    ],
+)
+def test_a_fusion_is_said_as_its_launch_changed(bench: Bench, pack_ns: int, said: str) -> None:
+    before, after = step("gemm a b pack:2000", jitter_ns=0), step(f"gemm pack:{pack_ns}", jitter_ns=0)
+    comparison = bench.diff(before, after, records=(DIGESTS, DIGESTS))
+    (fusion,) = comparison.fusions
+    assert said in say.fusion_line(comparison, diff_table.build(comparison), fusion)
 
 
 def test_two_stretches_are_two_fusions(bench: Bench) -> None:

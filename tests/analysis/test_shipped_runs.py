@@ -1,4 +1,4 @@
-"""The recorded runs in `traces/`: the fusion and its controls, as the README promises them."""
+"""The recorded runs in `traces/` of one GPU: the fusions and their controls, as the README promises them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,39 @@ from typing import Any
 
 import pytest
 from bench import profkit
+from test_diff_sums import markdown_table
 
 from profkit import census
 
-RUNS = Path(__file__).parents[2] / "traces" / "dcp-combine"
+TRACES = Path(__file__).parents[2] / "traces"
+RUNS = TRACES / "dcp-combine"
 LAYERS = 24
+
+#: Of these pairs: what is gone from the layers (launches a step, moved ones too), moved, added; then the answer.
+PAIRS = [
+    ("dcp-combine", "eager", "fused", (192, 0, 0), ("confirmed", "preserved", 0)),
+    ("dcp-combine", "eager", "fused-planar", (192, 0, 0), ("confirmed", "preserved", 0)),
+    ("dcp-combine", "eager", "hoisted-pack", (192, 168, 0), ("confirmed", "preserved", 0)),
+    ("dcp-combine", "fused", "fused-padded", (0, 0, 0), ("changed", "preserved", 0)),
+    ("dcp-combine", "eager", "dropped", (192, 0, 0), ("refuted", "lost", 1)),
+    ("mla-step", "eager", "fused", (192, 0, 0), ("confirmed", "preserved", 0)),
+    ("mla-step", "eager", "hoisted", (168, 168, 0), ("confirmed", "preserved", 0)),
+    ("mla-step", "eager", "hoisted-pack", (192, 168, 0), ("confirmed", "preserved", 0)),
+    ("dsa-candidates", "old", "new", (0, 0, 1), ("changed", "preserved", 0)),
+    ("dsa-candidates", "old", "bounded", (23, 0, 2), ("confirmed", "preserved", 0)),
+    ("dsa-candidates", "new", "one-kernel", (28, 0, 2), ("confirmed", "preserved", 0)),
+    ("qsa-attention", "default", "sm_90", (0, 0, 12), ("changed", "preserved", 0)),
+    ("qsa-attention", "default", "dropped", (0, 0, 0), ("refuted", "lost", 1)),
+]
+pairs = pytest.mark.parametrize(
+    ("workload", "before", "after", "launches", "answer"), PAIRS, ids=[f"{w}-{b}-{a}" for w, b, a, *_ in PAIRS]
+)
+#: Every run of these workloads.
+VARIANTS = sorted(
+    "/".join(run.parent.parts[-2:])
+    for name in ("dcp-combine", "mla-step", "dsa-candidates", "qsa-attention")
+    for run in (TRACES / name).glob("*/run.json")
+)
 
 
 def diff(before: str, after: str, *options: str) -> tuple[int, dict[str, Any]]:
@@ -24,8 +52,8 @@ def diff(before: str, after: str, *options: str) -> tuple[int, dict[str, Any]]:
 
 @cache
 def layers(variant: str) -> dict[str, Any]:
-    """The only run of the layers report of a variant."""
-    (run,) = json.loads(profkit("layers", RUNS / variant, "--format", "json").stdout)["runs"]
+    """The only run of the layers report of ``workload/variant``."""
+    (run,) = json.loads(profkit("layers", TRACES / variant, "--format", "json").stdout)["runs"]
     return dict(run)
 
 
@@ -66,10 +94,44 @@ def test_fused_to_eager_adds_eight() -> None:
     assert (status, data["verdict"], len(data["added"]), data["removed"]) == (0, "changed", 8, [])
 
 
-@pytest.mark.parametrize("variant", ["eager", "fused", "hoisted", "hoisted-pack", "dropped"])
+@pairs
+def test_the_answer_to_a_pair(
+    workload: str, before: str, after: str, launches: tuple[int, int, int], answer: tuple[str, str, int]
+) -> None:
+    result = profkit("diff", TRACES / workload / before, TRACES / workload / after, "--format", "json")
+    data = json.loads(result.stdout)
+    assert (data["verdict"], data["work"], result.returncode) == answer
+
+    def a_step(*statuses: str) -> int:
+        changes = [f["launches_after"] - f["launches_before"] for status in statuses for f in data[status]]
+        return round(abs(sum(changes)) * data["layers"]["before"])
+
+    assert (a_step("removed", "moved"), a_step("moved"), a_step("added")) == launches
+
+
+@pairs
+def test_rows_of_the_markdown_table_add_up(
+    workload: str, before: str, after: str, launches: tuple[int, int, int], answer: tuple[str, str, int]
+) -> None:
+    result = profkit("diff", TRACES / workload / before, TRACES / workload / after, "--format", "md")
+    rows, total = markdown_table(result.stdout)
+    assert [sum(column) for column in zip(*rows, strict=True)] == total
+
+
+def test_tables_of_qsa_differ_in_bits_and_are_within_tolerance() -> None:
+    result = profkit("diff", TRACES / "qsa-attention/default", TRACES / "qsa-attention/sm_90", "--format", "json")
+    assert "outputs-within-tolerance" in [reason["code"] for reason in json.loads(result.stdout)["reasons"]]
+
+
+def test_the_traced_step_is_given_at_both_levels() -> None:
+    _, data = diff("eager", "fused")
+    saved = {key: round(data[key]["delta_us"], 2) for key in ("untraced", "traced", "graph_level")}
+    assert saved == {"untraced": -294.08, "traced": -336.35, "graph_level": -298.32}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_rows_of_the_report_add_up(variant: str) -> None:
     run = layers(variant)
-    assert run["selected"]["layers"] == LAYERS
     for layer in run["layers"]:
         assert sum(k["launches"] for k in layer["kernels"]) == layer["launches"]
         assert sum(k["us"] for k in layer["kernels"]) == pytest.approx(layer["kernel_us"], abs=1e-4)
@@ -80,7 +142,7 @@ def test_rows_of_the_report_add_up(variant: str) -> None:
     assert us == pytest.approx(kind["us_per_step"], abs=1e-3)
 
 
-@pytest.mark.parametrize("variant", ["eager", "fused", "hoisted", "hoisted-pack", "dropped"])
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_no_op_is_unattributed(variant: str) -> None:
     ledger = layers(variant)["ledger"]
     assert ledger["unattributed"] == ledger["set_aside"] == 0
@@ -94,7 +156,6 @@ def test_both_profilers_show_the_same_launches_in_every_layer(variant: str) -> N
         rows = chosen.slots[columns].itertuples(index=False, name=None)
         return sorted(zip(rows, (chosen.slots["launches"] / chosen.kind.steps).tolist(), strict=True))
 
-    traces = Path(__file__).parents[2] / "traces"
-    nsys, torch = launches(traces / "dcp-combine" / variant), launches(traces / "dcp-combine-torch" / variant)
+    nsys, torch = launches(RUNS / variant), launches(TRACES / "dcp-combine-torch" / variant)
     assert len(nsys) == {"eager": 12, "fused": 4}[variant] * 24
     assert nsys == torch
