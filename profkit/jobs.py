@@ -12,12 +12,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from profkit import roles
-from profkit.accounting import KindCensus
+from profkit.accounting import Census, KindCensus
 from profkit.roles import Role
 
 Record = Mapping[str, Any] | None
+
+#: The diagnostic of a reader that saw collectives and one process alone, which holds unless its `peers_here`.
+ALONE = "one-of-several-processes"
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,50 @@ def ranks_by_job(records: Sequence[Record]) -> list[frozenset[int]]:
 def world_sizes(records: Sequence[Record]) -> set[int]:
     """How many ranks the jobs had, 1 for runs that are no ranks."""
     return {1 if (of := rank_of(record)) is None else of.world_size for record in records}
+
+
+def peers_here(runs: Sequence[tuple[Record, Census]]) -> list[bool]:
+    """For each run whether the recordings of those it exchanged data with are among `runs` too.
+
+    They are where every rank of its job is there, or, of bare traces, that of another process. A run.json without ranks
+    tells of one capture, and other captures are no peers of it.
+    """
+    ranks: dict[str, set[int]] = {}
+    processes: set[tuple[int, ...]] = set()
+    for record, census in runs:
+        of = rank_of(record)
+        if of is not None:
+            ranks.setdefault(of.job, set()).add(of.rank)
+        elif record is None:
+            processes.add(_processes(census))
+
+    def here(record: Record) -> bool:
+        of = rank_of(record)
+        if of is not None:
+            return len(ranks[of.job]) >= of.world_size
+        return record is None and len(processes) > 1
+
+    return [here(record) for record, _ in runs]
+
+
+def _processes(census: Census) -> tuple[int, ...]:
+    """The processes of a trace, by rank where it says that."""
+    return tuple(p.pid if p.rank is None else p.rank for p in census.info.processes)
+
+
+def may_be_ranks(runs: Sequence[tuple[Record, Census]]) -> int:
+    """How many of `runs` are bare traces of one process whose steps hold collectives: of those nothing says whether
+    they are ranks of one job or independent runs."""
+    return sum(
+        record is None
+        and census.processes_with_ops == 1
+        and any(roles.is_collective(name) for table in _launches(census) for name in table["name"].unique())
+        for record, census in runs
+    )
+
+
+def _launches(census: Census) -> Sequence[pd.DataFrame]:
+    return (census.chosen.slots, census.chosen.outside) if census.kinds else ()
 
 
 @dataclass(frozen=True)

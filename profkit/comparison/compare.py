@@ -158,6 +158,7 @@ def _compared(
         notes.append(Reason("other-layers-unpaired", message))
     notes += step_times.disagreements(untraced, comparison.net, thresholds)
     notes += recordings.losses(before, after)
+    notes += recordings.ranks_as_runs(before, after)
     notes += recordings.unlike_runs(before, after)
     notes += recordings.other_kinds(before, after)
     notes += recordings.beyond(before, after)

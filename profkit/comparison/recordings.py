@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from profkit import jobs
 from profkit.comparison.comparable import few_replays, lost_replays
 from profkit.comparison.model import Input, Reason
 from profkit.merging import unlike
@@ -23,6 +24,7 @@ _LOSSES = (
     "cyclic-origin",
     "node-created-twice",
     "origin-not-recorded",
+    jobs.ALONE,
 )
 #: In a diff, runs are set aside; broken rows have another code there.
 _CODE = {"set-aside": "rows-set-aside"}
@@ -36,12 +38,15 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
         few = [(run, replays) for run in side.runs if (replays := lost_replays(run))]
         if few:
             yield Reason("fewer-replays", _several(side, len(few)) + few_replays(*few[0]))
+        here = jobs.peers_here([(run.record, run.census) for run in side.runs])
         for code in _LOSSES:
             said = [
                 (run.label, d.message)
-                for run in side.runs
+                for run, peers_are_here in zip(side.runs, here, strict=True)
                 for d in run.census.diagnostics
-                if d.code == code and not (code == "nodes-without-ops" and _only_in_layers(run))
+                if d.code == code
+                and not (code == "nodes-without-ops" and _only_in_layers(run))
+                and not (code == jobs.ALONE and peers_are_here)
             ]
             if said:
                 label, message = said[0]
@@ -56,6 +61,19 @@ def _only_in_layers(run: Input) -> bool:
 
 def _several(side: Input, count: int) -> str:
     return f"{count} of {len(side.runs)} runs of {side.label}, e.g. " if len(side.runs) > 1 else ""
+
+
+def ranks_as_runs(before: Input, after: Input) -> Iterator[Reason]:
+    """Bare traces that are compared as independent runs and may be ranks of one job."""
+    sides = [(side.label, jobs.may_be_ranks([(r.record, r.census) for r in side.runs])) for side in (before, after)]
+    found = [f"{count} files of {label}" for label, count in sides if count > 1]
+    if found and before.census.info.timed:
+        message = (
+            f"{' and '.join(found)} hold collectives, and no run.json says whether they are ranks of one job. They "
+            "count as independent runs; ranks wait for each other and are none, so if they are ranks, the intervals "
+            "are too narrow. Capture with profkit capture --nproc, whose run.json tells."
+        )
+        yield Reason("ranks-as-runs", message)
 
 
 def unlike_runs(before: Input, after: Input) -> Iterator[Reason]:
