@@ -1,6 +1,6 @@
 """Writes the tables of `dsa_kernels.py`'s JSON into a page, each between ``<!-- begin NAME -->`` and its end. No GPU.
 
-python benchmarks/dsa_markdown.py [--before] docs/results/dsa-kernels.json docs/results/dsa-candidates-h200.md
+python benchmarks/dsa_markdown.py docs/results/dsa-kernels.json docs/results/dsa-candidates-h200.md
 """
 
 from __future__ import annotations
@@ -41,9 +41,6 @@ RATIOS = (
     ("top-k, bounded", "top-k, torch.topk + store"),
     ("select, bounded", "select, full-width"),
 )
-BEFORE = """**Before:** in these tables the tuned mask (and so "flags + mask, bounded"), the tuned scores
-and the bounded top-k (and so "select, bounded") are launched as before their last change, which
-[kernels-dsa.md](../kernels-dsa.md) describes. All other arms are unchanged."""
 #: Arms whose bytes and floors are listed.
 SHARES = (FULL, VECTOR, TUNED, "flags, live", "flags + mask, bounded", "flags + mask, one-kernel")
 SHARES = (*SHARES, "scores, full width", "scores, live, tuned", "top-k, bounded", "select, bounded")
@@ -69,11 +66,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("json", type=Path)
     parser.add_argument("page", type=Path)
-    parser.add_argument("--before", action="store_true", help="the tuned launches have changed since; the page says so")
     options = parser.parse_args()
     results = Results(json.loads(options.json.read_text()))
     text = options.page.read_text()
-    text = replaced(text, "note", BEFORE if options.before else "")
     for name, table in TABLES.items():
         text = replaced(text, name, "\n".join(table(results)))
     options.page.write_text(text)
@@ -123,8 +118,8 @@ def answer_lines(results: Results) -> Iterator[str]:
         what = f"full contexts, worst of {after} / {before}"
         yield _answer(what, f"{ratio:.3f} at {_name(point)}", ratio <= 1.05, "≤ 1.05")
     yield (
-        f"| flags at 52 × 1M × 512, µs | {old_flags:.1f} before, {flags:.2f} bounded, beside {mask:.2f} of the mask "
-        f"| not dominant | {'yes' if flags <= mask else 'no: the longer of the two'} |"
+        f"| flags at 52 × 1M × 512, µs | {old_flags:.1f} full width, {flags:.2f} bounded, beside {mask:.2f} of the mask"
+        f" | not dominant | {'yes' if flags <= mask else 'no: the longer of the two'} |"
     )
 
 
