@@ -59,6 +59,13 @@ def read(output: Path) -> dict[str, Any]:
     return plan
 
 
+def arms(spec: str) -> Sequence[str]:
+    """The arms of the repeated capture in the directory `spec`, the baseline first; empty where it is none."""
+    if not (Path(spec) / PLAN_FILE).is_file():
+        return ()
+    return [str(arm["name"]) for arm in read(Path(spec))["arms"]]
+
+
 @dataclass(frozen=True)
 class Missing:
     """Repetitions of one arm that were planned and are not there.

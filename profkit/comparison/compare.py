@@ -126,7 +126,7 @@ def _compared(
     work, why = work_status.from_digests(before, after) or ("unknown", None)
     fusions = find_fusions(selected, count, steps, work == "preserved")
     notes = [*notes, *cut, *scope_notes, *([] if why is None else [why])]
-    if work == "unknown" and gone:
+    if work == "unknown" and gone and (why is None or why.code != work_status.NOT_REPRODUCIBLE):
         work, why = work_status.from_trace(gone, fusions)
         notes.append(why)
     untraced = step_times.recorded(before, after, "untraced")
