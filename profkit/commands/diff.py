@@ -60,7 +60,20 @@ def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
     labels = [f[0].label if len(f) == 1 else spec for f, spec in zip(found, specs, strict=True)]
     if labels[0] == labels[1]:
         labels = list(specs)  # one name for both sides would make the report unreadable
+    found = _told_apart(found)
     return Side(labels[0], found[0]), Side(labels[1], found[1])
+
+
+def _told_apart(sides: Sequence[Sequence[runs.RunFile]]) -> list[list[runs.RunFile]]:
+    """The runs of both sides, those that share a name called by their paths."""
+    named = Counter(run.label for side in sides for run in side)
+
+    def path(run: runs.RunFile) -> str:
+        return (run.trace if run.record is None else run.trace.parent).as_posix()
+
+    return [
+        [dataclasses.replace(run, label=path(run)) if named[run.label] > 1 else run for run in side] for side in sides
+    ]
 
 
 def _arms(spec: str) -> tuple[Side, Side]:

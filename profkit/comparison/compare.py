@@ -59,6 +59,10 @@ def compare(
         forced += [Reason("forced", f"Compared by --force, although: {r.message}") for r in against]
         against = []
     if against:
+        lasting = dict.fromkeys(reason.code for reason in against if reason.code not in FORCEABLE)
+        if gates.force and lasting:
+            message = f"--force does not set aside {', '.join(lasting)}: there would be no numbers to trust."
+            against.append(Reason("not-forced", message))
         return Comparison(
             before=before,
             after=after,

@@ -42,6 +42,13 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
         ranks = any(world_sizes([run.record for run in s.runs]) != {1} for s in (comparison.before, comparison.after))
         within = "one job a side, averaged over its ranks" if ranks else "one process a side"
         message = f"Times compare replays within {within}, which are not independent runs."
+        counts = [side.independent_runs for side in (comparison.before, comparison.after)]
+        if max(counts) > 1:
+            one, several = sorted(zip(counts, (comparison.before.label, comparison.after.label), strict=True))
+            message = (
+                f"{one[1]} is one run, so times compare its replays with those of {several[0]} runs of {several[1]}; "
+                "replays are not independent runs."
+            )
         reasons.append(Reason("replays-not-runs", message))
     return dataclasses.replace(comparison, verdict=verdict, reasons=(*reasons, *notes))
 
@@ -219,4 +226,5 @@ def _more_runs(comparison: Comparison) -> list[Reason]:
 
 
 def _time(finding: Finding) -> str:
-    return "" if math.isnan(finding.delta) else f"{finding.delta / 1e3:+.2f} µs"
+    unit = "µs a layer" if finding.row.selected else "µs a step"
+    return "" if math.isnan(finding.delta) else f"{finding.delta / 1e3:+.2f} {unit}"

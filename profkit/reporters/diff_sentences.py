@@ -169,11 +169,17 @@ def others_line(comparison: Comparison) -> str | None:
         return None
     if not comparison.timed:
         return f"Nothing else moved: {len(kept)} other launches, none changed in number."
-    largest = max(kept, key=lambda f: abs(f.delta) if not math.isnan(f.delta) else -1)
     text = f"Nothing else moved: {len(kept)} other launches"
-    if math.isnan(largest.delta):
+    measured = [f for f in kept if not math.isnan(f.delta)]
+    # Times per layer and per step are no one scale, so each has its own largest.
+    groups = [[f for f in measured if f.row.selected == selected] for selected in (True, False)]
+    largest = [max(group, key=lambda f: abs(f.delta)) for group in groups if group]
+    if not largest:
         return text + "."
-    return f"{text}; the largest change is {_us(largest.delta)} µs {_interval(largest)} in {largest.row.name}."
+    said = [
+        f"{'' if f.row.selected else 'outside the selected layers '}{_difference(f)} in {f.row.name}" for f in largest
+    ]
+    return f"{text}; the largest change is {', and '.join(said)}."
 
 
 def net_line(comparison: Comparison, table: DiffTable) -> str | None:
@@ -275,7 +281,8 @@ def _percent(share: float) -> str:
 def _difference(finding: Finding) -> str:
     if math.isnan(finding.delta):
         return ""
-    return f"{_us(finding.delta)} µs {_interval(finding)}".rstrip()
+    unit = "µs a layer" if finding.row.selected else "µs a step"
+    return f"{_us(finding.delta)} {unit} {_interval(finding)}".rstrip()
 
 
 def _interval(finding: Finding) -> str:
