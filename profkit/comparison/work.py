@@ -66,8 +66,7 @@ def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work
 def _took_time(fusion: Fusion) -> bool:
     """A launch that grew beyond noise, or a new one that takes time, may do the work; one of unchanged time does not
     show that it does, whatever its name."""
-    absorber = fusion.absorber
-    return absorber is not None and fusion.evidence != "adjacent" and absorber.notable and absorber.delta > 0
+    return fusion.evidence != "adjacent" and any(f.notable and f.delta > 0 for f in fusion.absorbers)
 
 
 def _digests(entry: Input) -> Mapping[str, Any] | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from bench import Bench, profkit
+from markdown_it import MarkdownIt
 from nsys_builder import Rows
 from recording import Op, Recording, step_recording
 
@@ -87,6 +88,24 @@ def test_markdown_escapes_names(outputs: dict[tuple[str, str], str], command: st
     for is_table, lines in itertools.groupby(text.splitlines(), lambda line: line.startswith("|")):
         cells = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
         assert not is_table or len(cells) == 1, "every row has as many cells as its head"
+
+
+def test_markdown_shows_provenance_and_names_without_backslashes(outputs: dict[tuple[str, str], str]) -> None:
+    # GIVEN the report as CommonMark renders it
+    html = MarkdownIt("commonmark").enable("table").render(outputs["diff", "md"])
+    shown = re.sub(r"<[^>]+>", "", html)
+    assert "\\" not in shown
+    # THEN the two sides are lines of their own, with their parentheses
+    assert re.search(r"<sub>before: .* 3 steps \(graph .*\).*<br>after: .* 3 steps \(graph .*</sub>", html)
+
+
+def test_markdown_has_the_interval_of_every_launch(bench: Bench) -> None:
+    before = step_recording(["gemm:3000 a pack:1300"] * 2, replays=3)
+    after = step_recording(["gemm:3100 pack:1300"] * 2, replays=3)
+    text = profkit("diff", bench.path(before.rows), bench.path(after.rows), "--format", "md").stdout
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    assert rows[0][-2:] == ["change", "95 % CI"]
+    assert [row[-1] for row in rows[2:] if row[1] == "gemm"] == ["+0.10 … +0.10"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
