@@ -9,6 +9,7 @@ from bench import Bench, codes, names
 from nsys_builder import Rows
 from recording import Recording, step_recording
 
+from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates
 from profkit.reporters import diff_data, diff_table, fusion_sentences, markdown
 
@@ -241,3 +242,17 @@ def test_a_launch_hoisted_into_eager_work_of_the_step_is_moved(bench: Bench) -> 
 
     assert names(comparison, "moved") == ["fill"]
     assert "launches-removed" in codes(comparison)
+
+
+@pytest.mark.parametrize(("dispatched", "how"), [(True, "with --run-bodies"), (False, "with profkit capture")])
+def test_how_to_get_digests_depends_on_what_counted_the_launches(bench: Bench, dispatched: bool, how: str) -> None:
+    # GIVEN launches that nothing accounts for
+    sides = [bench.side(step(layer), layer) for layer in ("gemm a b pack", "gemm pack")]
+    if dispatched:
+        infos = [dataclasses.replace(side.census.info, format="profkit dispatch") for side in sides]
+        sides = [
+            dataclasses.replace(side, census=dataclasses.replace(side.census, info=info))
+            for side, info in zip(sides, infos, strict=True)
+        ]
+    (reason,) = [r for r in compare(*sides).reasons if r.code == "work-unknown"]
+    assert f"of 2 removed launches, e.g. a. Capture both sides {how} for output digests" in reason.message
