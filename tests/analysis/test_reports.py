@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from nsys_builder import Rows
 from recording import Op, Recording, step_recording
 
-from profkit.reporters import diff_sentences, diff_table, rounding
+from profkit.reporters import diff_sentences, diff_table
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 FORMATS = ("text", "json", "csv", "md")
@@ -168,17 +168,17 @@ def test_a_scope_that_one_side_lacks_names_the_side(bench: Bench, before: str, a
 
 
 def test_a_sentence_has_the_numbers_of_its_row(bench: Bench) -> None:
-    # GIVEN rows whose printed change is the difference of two rounded columns
+    # GIVEN 46 ns more, which the rows, rounded so that they add up, print as 3.01 → 3.05
     before = bench.diff(
         step_recording(["gemm:3004 x:1004 y:1004"] * 2, replays=3).rows,
-        step_recording(["gemm:3049 x:1004 y:1004"] * 2, replays=3).rows,
+        step_recording(["gemm:3050 x:1004 y:1004"] * 2, replays=3).rows,
     )
     table = diff_table.build(before)
     (gemm,) = [row for row in table.rows if row.name == "gemm"]
     said = diff_sentences.others_line(before, table)
-    change = rounding.hundredths(gemm.us_change, sign=True)
+    assert (gemm.us_before, gemm.us_after) == (301, 305)
     assert said is not None
-    assert f"the largest change is {change} µs (95 % CI " in said
+    assert "the largest change is +0.04 µs (95 % CI +0.04 to +0.05) in gemm" in said
     assert gemm.interval is not None
     assert gemm.interval[0] <= gemm.us_change <= gemm.interval[1]
 
