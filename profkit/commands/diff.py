@@ -61,7 +61,20 @@ def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
     labels = [f[0].label if len(f) == 1 else spec for f, spec in zip(found, specs, strict=True)]
     if labels[0] == labels[1]:
         labels = list(specs)  # one name for both sides would make the report unreadable
+    found = _told_apart(found)
     return Side(labels[0], found[0]), Side(labels[1], found[1])
+
+
+def _told_apart(sides: Sequence[Sequence[runs.RunFile]]) -> list[list[runs.RunFile]]:
+    """The runs of both sides, those that share a name called by their paths."""
+    named = Counter(run.label for side in sides for run in side)
+
+    def path(run: runs.RunFile) -> str:
+        return (run.trace if run.record is None else run.trace.parent).as_posix()
+
+    return [
+        [dataclasses.replace(run, label=path(run)) if named[run.label] > 1 else run for run in side] for side in sides
+    ]
 
 
 def _arms(spec: str) -> tuple[Side, Side]:
@@ -73,16 +86,41 @@ def _arms(spec: str) -> tuple[Side, Side]:
         raise ProfkitError(
             f"{spec} does not hold two arms ({', '.join(arms)}). Name both sides: profkit diff BEFORE AFTER."
         )
-    # Arms lie there by name; which of them is the baseline is what their capture was asked.
-    order = sorted(arms, key=lambda arm: min(_sequence(run) for run in arms[arm]))
+    order = _baseline_first(spec, arms)
     return Side(order[0], arms[order[0]]), Side(order[1], arms[order[1]])
 
 
-def _sequence(run: runs.RunFile) -> int:
-    """When a repetition was recorded among its capture's; the baseline comes first."""
+def _baseline_first(spec: str, arms: Mapping[str, Sequence[runs.RunFile]]) -> list[str]:
+    """The names of two arms in the order in which their capture was asked for them, whichever repetitions are there.
+
+    Arms lie there by name. capture.json has their order; without it the place of any repetition tells, because pairs
+    are recorded as A B, B A, A B, … Runs that no repeated capture made are taken by name.
+
+    Raises:
+        ProfkitError: the repetitions do not tell.
+    """
+    planned_order = planned.arms(spec)
+    if set(planned_order) == set(arms):
+        return list(planned_order)
+    places = {name: {_place(run) for run in members} for name, members in arms.items()}
+    by_place = sorted(arms, key=lambda name: min(places[name]))
+    if [places[name] for name in by_place] in ([{0}, {1}], [{_NO_PLACE}, {_NO_PLACE}]):
+        return by_place
+    raise ProfkitError(
+        f"Which arm of {spec} is the baseline cannot be told: it holds no {planned.PLAN_FILE} with these arms, and its "
+        "repetitions do not tell. Name both sides: profkit diff BEFORE AFTER."
+    )
+
+
+_NO_PLACE = -1
+
+
+def _place(run: runs.RunFile) -> int:
+    """Which arm of its capture a repetition says that it is of, from 0; `_NO_PLACE` where it says nothing."""
     repetition = (run.record or {}).get("repetition")
-    sequence = repetition.get("sequence") if isinstance(repetition, Mapping) else None
-    return sequence if isinstance(sequence, int) else 0
+    said = [repetition.get(name) for name in ("sequence", "pair")] if isinstance(repetition, Mapping) else []
+    numbers = [number for number in said if isinstance(number, int)]
+    return sum(numbers) % 2 if len(numbers) == 2 else _NO_PLACE
 
 
 def _recorded_well(side: Side) -> Side:
@@ -150,7 +188,7 @@ def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Inp
         inputs.append(Input(run.label, censuses[identity], run.record, own))
     sides = [_distinct(side) for side in (inputs[: len(before.runs)], inputs[len(before.runs) :])]
     first, second = (
-        dataclasses.replace(side[0], label=label, more=tuple(side[1:]))
+        dataclasses.replace(side[0], label=label, more=tuple(side[1:]), own=side[0].label if len(side) > 1 else None)
         for side, label in zip(sides, (before.label, after.label), strict=True)
     )
     return first, second

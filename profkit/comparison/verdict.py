@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from profkit.comparison.model import Comparison, Finding, Fusion, Gates, Reason, Verdict
+from profkit.comparison.work import NOT_REPRODUCIBLE
 from profkit.jobs import world_sizes
 from profkit.wording import are, counted, were
 
@@ -20,14 +21,15 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
     |---|---|
     | outputs differ, or a gate fails | refuted |
     | launches removed, work preserved or consistent | confirmed |
-    | launches removed, work unknown, the gate on launches holds | confirmed, on launches alone |
+    | launches removed, work unknown, the gate on launches holds | confirmed, on launches alone; inconclusive where the
+        outputs are not reproducible |
     | launches removed, work unknown | inconclusive |
     | nothing removed; something differs / nothing does | changed / neutral |
 
     Args:
         notes: reasons already known (work, settings), listed after the verdict's own.
     """
-    verdict, reasons = _decide(comparison, gates)
+    verdict, reasons = _decide(comparison, gates, reproducible=all(note.code != NOT_REPRODUCIBLE for note in notes))
     identities = [{run.identity for run in side.runs} for side in (comparison.before, comparison.after)]
     if None not in identities[0] and identities[0] == identities[1]:
         reasons.append(Reason("same-input", "Both sides are the same recording."))
@@ -41,11 +43,18 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
         ranks = any(world_sizes([run.record for run in s.runs]) != {1} for s in (comparison.before, comparison.after))
         within = "one job a side, averaged over its ranks" if ranks else "one process a side"
         message = f"Times compare replays within {within}, which are not independent runs."
+        counts = [side.independent_runs for side in (comparison.before, comparison.after)]
+        if max(counts) > 1:
+            one, several = sorted(zip(counts, (comparison.before.label, comparison.after.label), strict=True))
+            message = (
+                f"{one[1]} is one run, so times compare its replays with those of {several[0]} runs of {several[1]}; "
+                "replays are not independent runs."
+            )
         reasons.append(Reason("replays-not-runs", message))
     return dataclasses.replace(comparison, verdict=verdict, reasons=(*reasons, *notes))
 
 
-def _decide(comparison: Comparison, gates: Gates) -> tuple[Verdict, list[Reason]]:
+def _decide(comparison: Comparison, gates: Gates, *, reproducible: bool) -> tuple[Verdict, list[Reason]]:
     gone = comparison.with_status("removed", "moved")
     layers = comparison.selected_layers[0]
     removed_per_layer = sum(f.row.launches_before for f in gone) / (layers * comparison.steps[0])
@@ -62,7 +71,7 @@ def _decide(comparison: Comparison, gates: Gates) -> tuple[Verdict, list[Reason]
         reasons.insert(0, Reason("launches-removed", _removed_sentence(comparison, gone, removed_per_layer)))
         if comparison.work in ("preserved", "consistent"):
             return "confirmed", reasons + _others_changed(comparison)
-        if gates.expect_removed is not None:
+        if gates.expect_removed is not None and reproducible:
             reasons.append(Reason("launches-alone", "Judged on launches alone: whether the work is done is not known."))
             return "confirmed", reasons + _others_changed(comparison)
         message = "Launches are gone, and whether their work is still done is not known."
@@ -241,4 +250,5 @@ def _more_runs(comparison: Comparison) -> list[Reason]:
 
 
 def _time(finding: Finding) -> str:
-    return "" if math.isnan(finding.delta) else f"{finding.delta / 1e3:+.2f} µs"
+    unit = "µs a layer" if finding.row.selected else "µs a step"
+    return "" if math.isnan(finding.delta) else f"{finding.delta / 1e3:+.2f} {unit}"

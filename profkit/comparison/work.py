@@ -11,24 +11,28 @@ from profkit.comparison import references
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
 from profkit.wording import counted
 
+#: The code of outputs that differ from run to run: work is unknown then, whatever the traces show.
+NOT_REPRODUCIBLE = "digests-not-reproducible"
+
 
 def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     """The answer of the two runs' output digests; None where a side has none or they are not of the same inputs."""
     runs = [*before.runs, *after.runs]
+    # First of all: outputs that differ by themselves cannot be told from lost work, whatever else is on record.
+    unsteady = [run.label for run in runs if (run.record or {}).get("untraced_digests_equal") is False]
+    if unsteady:
+        message = f"{unsteady[0]} gave other outputs when it ran without the profiler, so digests tell nothing."
+        return "unknown", Reason(NOT_REPRODUCIBLE, message)
+    for side in (before, after):
+        if _disagree(side):
+            message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
+            return "unknown", Reason(NOT_REPRODUCIBLE, message)
     if any(_digests(run) is None for run in runs):
         return None
     seeds = {(run.record or {}).get("seed") for run in runs}
     if len(seeds) > 1:
         message = f"The outputs were digested on inputs of different seeds ({', '.join(sorted(map(str, seeds)))})."
         return "unknown", Reason("digests-of-other-inputs", message)
-    unsteady = [run.label for run in runs if (run.record or {}).get("untraced_digests_equal") is False]
-    if unsteady:
-        message = f"{unsteady[0]} gave other outputs when it ran without the profiler, so digests tell nothing."
-        return "unknown", Reason("digests-not-reproducible", message)
-    for side in (before, after):
-        if _disagree(side):
-            message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
-            return "unknown", Reason("digests-not-reproducible", message)
     first, second = _together(before), _together(after)
     one, other = first["outputs"], second["outputs"]
     missing = sorted(set(one) ^ set(other))
@@ -90,10 +94,13 @@ def _by_rank(side: Input) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
 
 
 def _disagree(side: Input) -> bool:
-    """Whether runs that should compute the same do not; ranks have outputs of their own."""
-    found: dict[int | None, set[str]] = {}
-    for rank, digests in _by_rank(side):
-        found.setdefault(rank, set()).add(json.dumps(digests["outputs"], sort_keys=True))
+    """Whether runs that should compute the same do not; ranks have outputs of their own, and so have seeds."""
+    found: dict[tuple[int | None, Any], set[str]] = {}
+    for run in side.runs:
+        of, digests, record = jobs.rank_of(run.record), _digests(run), run.record or {}
+        if digests is not None:
+            key = None if of is None else of.rank, record.get("seed")
+            found.setdefault(key, set()).add(json.dumps(digests["outputs"], sort_keys=True))
     return any(len(texts) > 1 for texts in found.values())
 
 

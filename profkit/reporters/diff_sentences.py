@@ -141,11 +141,18 @@ def others_line(comparison: Comparison, table: DiffTable) -> str | None:
         return None
     if not comparison.timed:
         return f"Nothing else moved: {counted(len(kept), 'other launch')}, none changed in number."
-    largest = max(kept, key=lambda f: abs(f.delta) if not math.isnan(f.delta) else -1)
     text = f"Nothing else moved: {counted(len(kept), 'other launch')}"
-    if math.isnan(largest.delta):
+    measured = [f for f in kept if not math.isnan(f.delta)]
+    # Times per layer and per step are no one scale, so each has its own largest.
+    groups = [[f for f in measured if f.row.selected == selected] for selected in (True, False)]
+    largest = [max(group, key=lambda f: abs(f.delta)) for group in groups if group]
+    if not largest:
         return text + "."
-    return f"{text}; the largest change is {_difference(largest, table)} in {largest.row.name}."
+    said = [
+        f"{'' if f.row.selected else 'outside the selected layers '}{_difference(f, table)} in {f.row.name}"
+        for f in largest
+    ]
+    return f"{text}; the largest change is {', and '.join(said)}."
 
 
 def net_line(comparison: Comparison, table: DiffTable) -> str | None:
@@ -249,7 +256,8 @@ def _difference(finding: Finding, table: DiffTable) -> str:
     if math.isnan(finding.delta):
         return ""
     row = table.printed[id(finding)]
-    return f"{hundredths(row.us_change, sign=True)} µs {interval(row)}".rstrip()
+    unit = "µs a layer" if finding.row.selected else "µs a step"
+    return f"{hundredths(row.us_change, sign=True)} {unit} {interval(row)}".rstrip()
 
 
 def interval(row: TableRow) -> str:
