@@ -178,7 +178,7 @@ def test_a_sentence_has_the_numbers_of_its_row(bench: Bench) -> None:
     said = diff_sentences.others_line(before, table)
     assert (gemm.us_before, gemm.us_after) == (301, 305)
     assert said is not None
-    assert "the largest change is +0.04 µs (95 % CI +0.04 to +0.05) in gemm" in said
+    assert "the largest change is +0.04 µs a layer (95 % CI +0.04 to +0.05) in gemm" in said
     assert gemm.interval is not None
     assert gemm.interval[0] <= gemm.us_change <= gemm.interval[1]
 
