@@ -47,6 +47,10 @@ class CannotTellError(ProfkitError):
         self.code = code
 
 
+class Terminated(SystemExit):
+    """A signal asks this process to end: never taken for a ``sys.exit`` in a workload's code."""
+
+
 class OutputClosedError(Exception):
     """Whoever read standard output has gone (``profkit diff … | head``). Not an OSError, which the command-line library
     would turn into status 1, and that means refuted."""
