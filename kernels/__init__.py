@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, Terminated
 from profkit.workload import Workload
 
 #: A new kernel family adds its line here: name → ``module:attribute``.
@@ -106,6 +106,8 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except Terminated:
+        raise
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ProfkitError(

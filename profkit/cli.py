@@ -61,7 +61,9 @@ def capture(
     context: typer.Context,
     output: Annotated[Path, typer.Option("-o", "--output", help="The run directory to make.")],
     workload: Annotated[str | None, typer.Argument(help="A shipped name, or path/file.py:name.")] = None,
-    variant: Annotated[str | None, typer.Option(help="Which variant; the workload's first if not given.")] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Which variant; the first if not given. A file's repetitions need it.")
+    ] = None,
     shape: Annotated[list[str] | None, typer.Option(help="name=value; once for each.")] = None,
     profiler: Annotated[str, typer.Option(help="auto, nsys, rocprofv3, torch or dispatch.")] = "auto",
     replays: Annotated[int, typer.Option(help="Recorded replays of the graph.", callback=numbers.COUNT)] = 20,
@@ -137,6 +139,8 @@ def capture(
         typer.echo("rank 0's profkit captures all ranks")
         return
     options = launched
+    if rank_timeout is not None and options.nproc is None:
+        raise ProfkitError("--rank-timeout belongs to several ranks: give --nproc too.")
     repeated = pairs_options(against, pairs, stop_after, keep_report, with_floor=floor)
     if repeated is not None:
         typer.echo(capture_pairs(options, repeated, output, force=force))
@@ -159,6 +163,7 @@ def floor(
 
 @app.command()
 def sweep(
+    context: typer.Context,
     workload: Annotated[str, typer.Argument(help="A shipped name, path/file.py:name, or the directory of a sweep.")],
     region: Annotated[
         list[str] | None, typer.Option(help="A region's name, a glob, or all; the first region if not given.")
@@ -212,7 +217,18 @@ def sweep(
         jobs=jobs,
     )
     report = Report(output_format, html)
-    raise typer.Exit(int(run(options, output, report, force=force, stop_after_s=stop_after)))
+    given = _given_options(context)
+    raise typer.Exit(int(run(options, output, report, force=force, stop_after_s=stop_after, given=given)))
+
+
+def _given_options(context: typer.Context) -> list[str]:
+    """The long names of the options that are on the command line."""
+    given: list[str] = []
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.param_type_name == "option" and source is not None and source.name == "COMMANDLINE":
+            given.append(max(parameter.opts, key=len))
+    return given
 
 
 @app.command()

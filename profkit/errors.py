@@ -30,6 +30,10 @@ class ProfkitError(Exception):
         self.exit_code = exit_code
 
 
+class NothingSelectedError(ProfkitError):
+    """A selection of layers or of a part of them matches nothing in a trace."""
+
+
 class CannotTellError(ProfkitError):
     """The trace is readable but cannot answer the question; exit status 3.
 
@@ -41,6 +45,10 @@ class CannotTellError(ProfkitError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message, Exit.INCONCLUSIVE)
         self.code = code
+
+
+class Terminated(SystemExit):
+    """A signal asks this process to end: never taken for a ``sys.exit`` in a workload's code."""
 
 
 class OutputClosedError(Exception):

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from profkit.kernels.dcp.heads import access_width, head_elements
-from profkit.kernels.dcp.layout import heads_per_rank
+from profkit.kernels.dcp.layout import check_floats, heads_per_rank
 from profkit.kernels.dcp.live import row_is_live
 from profkit.kernels.dcp.mask import check_metadata
 from profkit.kernels.dcp.weights import total_lse, usable, weight
@@ -67,13 +67,18 @@ def mask_copy(
     Raises:
         ValueError: shapes or dtypes that do not fit, or a `masked` that is not contiguous.
     """
-    check_metadata(seq_lens, query_start_loc)
+    if not check_metadata(seq_lens, query_start_loc):
+        raise ValueError("there is nothing to mask by: give seq_lens and query_start_loc")
     if lse.dim() != 2 or masked.shape != lse.shape or masked.dtype != lse.dtype or not masked.is_contiguous():
         raise ValueError(
             f"lse must be [rows, heads] and masked like it and contiguous; "
             f"they are {list(lse.shape)}, {lse.dtype} and {list(masked.shape)}, {masked.dtype}"
         )
+    if not lse.is_floating_point():
+        raise ValueError(f"lse must be of a float dtype, which {lse.dtype} is not: empty rows get -inf")
     rows, num_heads = lse.shape
+    if num_heads == 0:
+        raise ValueError("there must be at least one head, not 0")
     if rows == 0:
         return masked
     mask_copy_kernel[(rows, 1, 1)](
@@ -161,8 +166,8 @@ def correct(
     of all ranks' results is the attention over the whole KV cache. All arithmetic is in fp32.
 
     Args:
-        out: ``[R, H, D]``, 16- or 32-bit, any strides, D a power of two from 2 up.
-        lse: ``[R, H]``, contiguous, this rank's own, masked.
+        out: ``[R, H, D]``, fp16, bf16 or fp32, any strides, D a power of two from 2 up.
+        lse: ``[R, H]``, fp16, bf16 or fp32, contiguous, this rank's own, masked.
         gathered: ``[N, R, H]``, contiguous, the masked LSEs of all ranks; dtype of `lse`.
         corrected: ``[N, R, H / N, D]``, contiguous, dtype of `out`; written. By rank, as a reduce-scatter takes it.
         total: ``[R, H]`` fp32, contiguous, or None; the combined LSE, written.
@@ -212,6 +217,8 @@ def _check_tensors(
         raise ValueError(
             f"out must be [R, H, D] and corrected [N, R, h, D]; they are {out.dim()}-D and {corrected.dim()}-D"
         )
+    check_floats(out, "out")
+    check_floats(lse, "lse")
     rows, num_heads, head_dim = out.shape
     ranks = corrected.shape[0]
     if head_dim < 2 or head_dim & (head_dim - 1):

@@ -22,6 +22,8 @@ import torch
 _BITS = {2: torch.int16, 4: torch.int32}
 #: The widest access of a thread.
 _VECTOR_BYTES = 16
+#: Of partial outputs, of their combination, and of the LSEs that kernels widen to fp32.
+FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 class Layout(Enum):
@@ -72,10 +74,12 @@ def heads_per_rank(num_heads: int, ranks: int) -> int:
     """h = H / N.
 
     Raises:
-        ValueError: the heads do not divide evenly.
+        ValueError: the heads do not divide evenly, or there are none.
     """
     if ranks < 1 or num_heads % ranks != 0:
         raise ValueError(f"{num_heads} heads cannot be divided evenly over {ranks} ranks")
+    if num_heads < 1:
+        raise ValueError("there must be at least one head, not 0")
     return num_heads // ranks
 
 
@@ -89,6 +93,26 @@ def buffer_shape(
 ) -> tuple[int, int, int, int]:
     """The shape ``[N, R, h, W]`` of a send or receive buffer; a planar one's last three axes are only its size."""
     return (ranks, rows, heads_per_rank(num_heads, ranks), layout.chunk_width(head_dim, dtype))
+
+
+def check_layout(layout: Layout) -> None:
+    """Refuse what is no layout, such as the name of one.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(layout, Layout):
+        raise ValueError(f"layout must be a member of Layout, not {layout!r}")
+
+
+def check_floats(tensor: torch.Tensor, name: str) -> None:
+    """Refuse dtypes that the kernels' arithmetic does not take.
+
+    Raises:
+        ValueError: one that is not in `FLOAT_DTYPES`.
+    """
+    if tensor.dtype not in FLOAT_DTYPES:
+        raise ValueError(f"{name} must be fp16, bf16 or fp32, not {tensor.dtype}")
 
 
 def check_buffer(buffer: torch.Tensor, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -10,14 +10,14 @@ import torch
 
 
 def check_metadata(seq_lens: torch.Tensor | None, query_start_loc: torch.Tensor | None) -> bool:
-    """Whether there is metadata to mask by, after checking that it is well formed; looks at shapes only.
+    """Whether there is metadata to mask by, after checking that it is well formed; reads no element.
 
     Args:
         seq_lens: ``[S]`` int32, the local KV length of each request, or None.
         query_start_loc: ``[S + 1]`` int32, the first row of each request and the number of real rows, or None.
 
     Raises:
-        ValueError: only one of the two is given, a shape is wrong, or one is not contiguous.
+        ValueError: only one of the two is given, a shape or dtype is wrong, or one is not contiguous.
     """
     if seq_lens is None and query_start_loc is None:
         return False
@@ -31,6 +31,10 @@ def check_metadata(seq_lens: torch.Tensor | None, query_start_loc: torch.Tensor 
         raise ValueError(
             f"query_start_loc has {query_start_loc.numel()} entries for {seq_lens.numel()} requests; "
             "it must have one more than seq_lens"
+        )
+    if seq_lens.dtype != torch.int32 or query_start_loc.dtype != torch.int32:
+        raise ValueError(
+            f"seq_lens and query_start_loc must be int32; they are {seq_lens.dtype} and {query_start_loc.dtype}"
         )
     if not (seq_lens.is_contiguous() and query_start_loc.is_contiguous()):
         raise ValueError("seq_lens and query_start_loc must be contiguous")
@@ -75,10 +79,12 @@ def mask_dcp_empty_shards_(
         `lse`.
 
     Raises:
-        ValueError: see `check_metadata`; or lse is not 2-D.
+        ValueError: see `check_metadata`; or lse is not 2-D, or of no float dtype.
     """
     if lse.dim() != 2:
         raise ValueError(f"lse is {lse.dim()}-D; it must be [rows, heads]")
+    if not lse.is_floating_point():
+        raise ValueError(f"lse must be of a float dtype, which {lse.dtype} is not: empty rows get -inf")
     if not check_metadata(seq_lens, query_start_loc) or lse.shape[0] == 0:
         return lse
     assert seq_lens is not None

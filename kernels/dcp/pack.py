@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from profkit.kernels.dcp.heads import access_width, head_elements
-from profkit.kernels.dcp.layout import Layout, buffer_shape, check_buffer, pack_dim
+from profkit.kernels.dcp.layout import Layout, buffer_shape, check_buffer, check_floats, check_layout, pack_dim
 from profkit.kernels.dcp.live import row_is_live
 from profkit.kernels.dcp.mask import check_metadata
 
@@ -156,7 +156,7 @@ def pack(
     The payload of an empty row is copied as it is; only its LSE becomes -inf. `lse` itself is not changed.
 
     Args:
-        out: ``[R, H, D]``, 16- or 32-bit, any strides, D a power of two from 2 up.
+        out: ``[R, H, D]``, fp16, bf16 or fp32, any strides, D a power of two from 2 up.
         lse: ``[R, H]``, fp16, bf16 or fp32, any strides.
         send: ``[N, R, H / N, W]``, contiguous, dtype of `out` (see `layout.buffer_shape`).
         seq_lens: ``[S]`` int32: mask rows by searching the metadata inside the kernel. With `query_start_loc`.
@@ -229,6 +229,9 @@ def _check_tensors(
 ) -> None:
     if out.dim() != 3 or send.dim() != 4:
         raise ValueError(f"out must be [R, H, D] and send [N, R, h, W]; they are {out.dim()}-D and {send.dim()}-D")
+    check_layout(layout)
+    check_floats(out, "out")
+    check_floats(lse, "lse")
     rows, num_heads, head_dim = out.shape
     if head_dim < 2 or head_dim & (head_dim - 1):
         raise ValueError(f"the head dimension must be a power of two from 2 up, not {head_dim}")

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from profkit.kernels.dcp.layout import Layout, buffer_shape, check_buffer, pack_dim
+from profkit.kernels.dcp.layout import Layout, buffer_shape, check_buffer, check_floats, check_layout, pack_dim
 from profkit.kernels.dcp.weights import total_lse, usable, weight
 
 
@@ -79,7 +79,7 @@ def unpack_combine(
 
     Args:
         recv: ``[N, R, h, W]``, contiguous (see `layout.buffer_shape`).
-        result: ``[R, h, D]``, contiguous, dtype of `recv`, D a power of two from 2 up; written.
+        result: ``[R, h, D]``, contiguous, fp16, bf16 or fp32 like `recv`, D a power of two from 2 up; written.
         lse: ``[R, h]`` fp32, contiguous, or None; the combined LSE, written.
         base_2: the LSEs are base-2 logarithms (else natural ones).
         layout: of `recv`.
@@ -116,6 +116,8 @@ def _check_tensors(recv: torch.Tensor, result: torch.Tensor, lse: torch.Tensor |
             f"recv must be [N, R, h, W] and result [R, h, D] and contiguous; "
             f"they are {recv.dim()}-D and {list(result.shape)}"
         )
+    check_layout(layout)
+    check_floats(result, "result")
     rows, heads, head_dim = result.shape
     if head_dim < 2 or head_dim & (head_dim - 1):
         raise ValueError(f"the head dimension must be a power of two from 2 up, not {head_dim}")

@@ -66,6 +66,8 @@ def _rows(operands: Operands, rows: slice, block_n: int | None) -> torch.Tensor:
 
 def _gather(cache: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
     """``[r, W, HK, D]`` float64: the cache's rows at `place`. By bytes, which every version of torch can index."""
-    page_size = cache.shape[1]
+    blocks, page_size = cache.shape[:2]
+    if blocks == 0:
+        return torch.zeros(*place.shape, *cache.shape[2:], dtype=torch.float64, device=cache.device)
     taken = cache.view(torch.uint8)[place // page_size, place % page_size]
     return taken.view(cache.dtype).float().double()

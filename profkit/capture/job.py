@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ class Job:
         rank, world_size: this process among the ranks; a world size of 0 means that there is no process group.
         master_port: where rank 0 listens while the process group is made.
         timeout_s: how long a rank waits for the others.
+        parent_pid: the process that started the job; its end is the worker's. 0 for none.
     """
 
     recorder: str
@@ -52,6 +54,7 @@ class Job:
     world_size: int = 0
     master_port: int = 0
     timeout_s: float = 0.0
+    parent_pid: int = 0
 
     @property
     def stage_file(self) -> Path:
@@ -99,6 +102,7 @@ def make_job(
         world_size=plan.nproc or 0,
         master_port=master_port,
         timeout_s=plan.rank_timeout_s,
+        parent_pid=os.getpid(),
     )
 
 

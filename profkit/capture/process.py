@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, Terminated
 
 #: How long a child may take to end itself after SIGTERM before SIGKILL; nsys needs a moment to close its agent.
 GRACE_S = 3.0
@@ -93,6 +93,12 @@ def wait(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> int:
     while not has_ended(child, pid_file):
         time.sleep(_POLL_S)
     return status
+
+
+def is_gone(pid_file: Path) -> bool:
+    """Whether the process that `pid_file` names has begun and ended; a profiler around it may still run."""
+    pid = read_pid(pid_file)
+    return pid is not None and not _alive(pid)
 
 
 def has_ended(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> bool:
@@ -195,7 +201,7 @@ def terminable() -> Iterator[None]:
     """A block in which SIGTERM and SIGHUP unwind like Ctrl-C does, so that what was begun is removed."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        raise Terminated(128 + number)
 
     previous = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from profkit.capture import parent
 from profkit.capture.job import FLOOR_SPEC, Job, read_job, write_result
 from profkit.capture.plan import resolve_shapes, resolve_variant
 from profkit.errors import ProfkitError
@@ -104,8 +105,8 @@ def _report_crash(job: Job) -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         traceback.print_exception(kind, error, trace)
         text = str(error).strip()
-        first_line = text.splitlines()[0] if text else ""
-        write_result(job, {"crash": f"{kind.__name__}: {first_line}"})
+        first_line = f": {text.splitlines()[0]}" if text else ""
+        write_result(job, {"crash": f"{kind.__name__}{first_line}"})
 
     sys.excepthook = hook
 
@@ -125,6 +126,8 @@ def main(path: str) -> int:
     """Run the job in file `path`; 0 when its result is written, 2 for an error that the user can mend."""
     job = read_job(Path(path))
     job.pid_file.write_text(str(os.getpid()), encoding="utf-8")
+    if job.parent_pid:
+        parent.end_with(job.parent_pid)
     _report_crash(job)
     if job.held and not _go_ahead():
         return 2
@@ -132,6 +135,10 @@ def main(path: str) -> int:
         result = run(job)
     except ProfkitError as error:
         write_result(job, {"error": str(error)})
+        return 2
+    except SystemExit as error:
+        # A workload that leaves has left no result, whatever its status; no hook sees this exception.
+        sys.excepthook(type(error), error, error.__traceback__)
         return 2
     write_result(job, result)
     _leave(job)

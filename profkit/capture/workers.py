@@ -43,7 +43,8 @@ class Worker:
 
     def has_failed(self) -> bool:
         """Whether it has said so, or has ended without a result."""
-        ended = self.has_ended()
+        # A profiler outlives its program by seconds, in which the other ranks fail too.
+        ended = self.has_ended() or process.is_gone(self.job.pid_file)
         result = read_result(self.job)
         return ended if result is None else "error" in result or "crash" in result
 
@@ -56,7 +57,7 @@ class Worker:
         Raises:
             ProfkitError: the worker refused the job, or failed; the log of a failure is kept and named.
         """
-        status = process.wait(self.child, self.job.pid_file) if wait else self.child.poll() or 0
+        status = process.wait(self.child, self.job.pid_file) if wait else self.child.poll()
         result = read_result(self.job)
         if result is not None and "error" in result:
             raise ProfkitError(result["error"])
@@ -64,9 +65,11 @@ class Worker:
             crash = process.without_directories(result["crash"])
             raise ProfkitError(f"The workload failed: {crash}.{self._keep_log()}")
         if result is None:
+            how = "" if status is None else f" ({process.describe_status(status)})"
+            said = process.tail(self.log)
             raise ProfkitError(
-                f"The {self.job.recorder} process ended ({process.describe_status(status)}) without a result: "
-                f"{process.tail(self.log)}.{self._keep_log()}"
+                f"The {self.job.recorder} process ended{how} without a result"
+                + (f": {said}.{self._keep_log()}" if said else ", and printed nothing.")
             )
         return result
 

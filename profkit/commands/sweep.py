@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from profkit.sweep.plan import Options
 
 FORMATS = ("text", "csv", "json")
+#: Options that a sweep which is there already is reported by; the others are for measuring.
+_OF_REPORTS = ("--format", "--html", "--force")
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Report:
         """Refuse before any work what could not be written after it.
 
         Raises:
-            ProfkitError: an unknown format, an HTML file that exists, or no plotly.
+            ProfkitError: an unknown format, an HTML file that exists or cannot be written, or no plotly.
         """
         require_format(self.output_format, FORMATS)
         if self.html is None:
@@ -41,6 +45,11 @@ class Report:
             raise ProfkitError(
                 f"{self.html} exists and will not be overwritten. Choose another --html, or add --force."
             )
+        if self.html.is_dir():
+            raise ProfkitError(f"--html {self.html} is a directory. Give a file.")
+        folder = self.html.parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            raise ProfkitError(f"Cannot write {self.html}: {folder} is no directory that can be written to.")
         if find_spec("plotly") is None:
             raise ProfkitError("--html needs plotly, which is not installed. Install it: pip install 'profkit[html]'")
 
@@ -52,24 +61,33 @@ def sweep(
     *,
     force: bool,
     stop_after_s: float | None,
+    given: Sequence[str],
 ) -> Exit:
     """Sweep `options.workload`, or report the sweep in a directory of that name.
 
     Args:
         output: see `profkit.sweep.run.sweep`, as for `force` and `stop_after_s`.
+        given: the options that the user gave, e.g. ``--region``.
 
     Returns:
         INCONCLUSIVE where some region has nothing that could be timed.
 
     Raises:
-        ProfkitError: see `profkit.sweep.run.sweep`; or the report cannot be written.
+        ProfkitError: see `profkit.sweep.run.sweep`; a directory without a sweep, or options for measuring with one; or
+            the report cannot be written.
     """
+    from profkit import kernels
     from profkit.sweep import store
 
     report.check(force=force)
     directory = Path(options.workload)
     if store.is_sweep(directory):
-        return _report_directory(directory, output, report)
+        return _report_directory(directory, given, report)
+    if directory.is_dir() and options.workload not in kernels.WORKLOADS:
+        raise ProfkitError(
+            f"{directory} is a directory and holds no sweep (no {store.PLAN_FILE}). Give one that `profkit sweep -o` "
+            "has filled, or a workload: `profkit kernels` lists those that are shipped."
+        )
     from profkit.sweep import run
 
     finished = run.sweep(options, output, force=force, stop_after_s=stop_after_s)
@@ -79,12 +97,15 @@ def sweep(
     return _write(finished.data, notes, output, report)
 
 
-def _report_directory(directory: Path, output: Path | None, report: Report) -> Exit:
+def _report_directory(directory: Path, given: Sequence[str], report: Report) -> Exit:
     """Report what is in a sweep's directory, without measuring."""
     from profkit.sweep import results
 
-    if output is not None:
-        raise ProfkitError(f"{directory} is a sweep that is there already, and is only reported. Leave -o out.")
+    measuring = [option for option in given if option not in _OF_REPORTS]
+    if measuring:
+        raise ProfkitError(
+            f"{directory} is a sweep that is there already, and is only reported. Leave {', '.join(measuring)} out."
+        )
     return _write(results.from_directory(directory), [], directory, report)
 
 
@@ -93,10 +114,6 @@ def _write(data: dict[str, Any], notes: list[str], directory: Path | None, repor
     if missing:
         then = f"; the same command with -o {directory} measures the rest" if directory is not None else ""
         notes.append(f"{len(data['regions'])} of {data['regions_planned']} regions are finished{then}.")
-    if report.html is not None:
-        from profkit.reporters.sweep_html import page
-
-        _replace(report.html, page(data))
     if report.output_format == "json":
         write(json_text(data))
     elif report.output_format == "csv":
@@ -112,6 +129,11 @@ def _write(data: dict[str, Any], notes: list[str], directory: Path | None, repor
 
         for note in notes:
             say(note)
+    # Last, so that a full disk does not take with it what was measured.
+    if report.html is not None:
+        from profkit.reporters.sweep_html import page
+
+        _replace(report.html, page(data))
     return Exit.OK if all(region["counts"]["timed"] for region in data["regions"]) else Exit.INCONCLUSIVE
 
 

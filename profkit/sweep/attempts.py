@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from profkit.capture.process import without_directories
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, Terminated
 from profkit.sweep.check import difference
 from profkit.sweep.clock import Clock, Run
 from profkit.tunable import Configuration, Problem
@@ -19,15 +17,27 @@ if TYPE_CHECKING:
     import torch
 
 
-@cache
-def configuration_errors() -> tuple[type[Exception], ...]:
-    """What a configuration that cannot run raises: Triton's compiler and driver, torch, a launcher's own checks."""
-    errors: tuple[type[Exception], ...] = (RuntimeError, ValueError, AssertionError)
-    if find_spec("triton") is None:
-        return errors
-    from triton.errors import TritonError
+class RunError(Exception):
+    """The workload's code raised something, or called ``sys.exit``, when it ran a configuration; says what."""
 
-    return (*errors, TritonError)
+
+#: What a configuration that cannot run raises: its own code, or torch when it synchronises or ends a graph's capture.
+CONFIGURATION_ERRORS = (RunError, RuntimeError)
+
+
+def run_once(run: Callable[[Configuration], None], configuration: Configuration) -> None:
+    """Call a problem's `run`.
+
+    Raises:
+        RunError: it raised whatever it may be, or called ``sys.exit``.
+    """
+    try:
+        run(configuration)
+    except Terminated:
+        raise
+    # The code of a workload may raise anything, and none of it is an error of profkit: nothing else is called here.
+    except (Exception, SystemExit) as error:
+        raise RunError(reason_of(error)) from error
 
 
 def reason_of(error: BaseException) -> str:
@@ -35,10 +45,15 @@ def reason_of(error: BaseException) -> str:
 
     Triton's compiler begins with a place in the source and ends with what is wrong there.
     """
+    if isinstance(error, RunError):
+        return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
     said = f"{lines[0]} {lines[-1]}" if len(lines) > 1 and lines[0].startswith("at ") else lines[0]
+    if "active drivers" in said:
+        # Triton's own words for it name no cause.
+        said = "Triton finds no GPU that it can use here"
     return without_directories(f"{type(error).__name__}: {said}")
 
 
@@ -51,10 +66,11 @@ def workload_errors(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except ProfkitError:
+    except (ProfkitError, Terminated):
         raise
-    except Exception as error:
-        raise ProfkitError(f"The workload failed {what}: {reason_of(error)}. Mend it, or leave that out.") from error
+    except (Exception, SystemExit) as error:
+        reason = reason_of(error).rstrip(".")
+        raise ProfkitError(f"The workload failed {what}: {reason}. Mend it, or leave that out.") from error
 
 
 def shown(configuration: Configuration) -> str:
@@ -76,17 +92,21 @@ class Attempts:
     clock: Clock
     region: str
 
+    def run(self, configuration: Configuration) -> None:
+        """Run `configuration`; see `run_once`."""
+        run_once(self.problem.run, configuration)
+
     def failure(self, configuration: Configuration, action: Run) -> str | None:
-        """Why `action`, which runs `configuration`, fails; None where it does not.
+        """Why `action`, which runs `configuration` by `run`, fails; None where it does not.
 
         Raises:
-            ProfkitError: it took the device with it, or raised what is no matter of a configuration.
+            ProfkitError: it took the device with it, or what is around the run failed.
         """
         with workload_errors(f"in configuration {shown(configuration)} of region {self.region}"):
             try:
                 action()
                 self.clock.synchronize()
-            except configuration_errors() as error:
+            except CONFIGURATION_ERRORS as error:
                 reason = reason_of(error)
             else:
                 return None

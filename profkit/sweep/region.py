@@ -119,7 +119,7 @@ def _checked(
         if why is not None:
             candidate.leave("rejected", why)
             continue
-        run = partial(problem.run, candidate.configuration)
+        run = partial(attempts.run, candidate.configuration)
         trouble = attempts.trouble(candidate.configuration, run)
         helpers.tried(time.monotonic() - begun, len(candidates) - index - 1)
         if trouble is not None:
@@ -159,7 +159,7 @@ def _screen(
         samples: dict[int, list[float]] = {index: [] for index in singles}
         entries = {index: prepared[state] for index, prepared in singles.items()}
         # The first pass meets clocks and caches as the check left them.
-        clock.sample_us(list(entries.values()))
+        _samples_us(clock, list(entries.values()))
         for turn in range(SCREEN_REPLAYS):
             _sample_in_order(clock, entries, list(entries)[:: -1 if turn % 2 else 1], samples)
         for index, values in samples.items():
@@ -206,7 +206,7 @@ def _ready(
         with workload_errors(f"when {len(bodies)} samples were made ready for timing"):
             entries[state] = {slot: clock.prepare(body, state, runs[state]) for slot, body in enumerate(bodies)}
         # Untimed: the first replay of a graph uploads it.
-        clock.sample_us(list(entries[state].values()))
+        _samples_us(clock, list(entries[state].values()))
     return runs, entries, slots
 
 
@@ -272,7 +272,17 @@ def _sample_in_order(
     Raises:
         ProfkitError: a time that is none.
     """
-    for key, us in zip(order, clock.sample_us([entries[key] for key in order]), strict=True):
+    for key, us in zip(order, _samples_us(clock, [entries[key] for key in order]), strict=True):
         if not us >= 0:
             raise ProfkitError(f"The clock gave {us} us for a sample. Run the sweep again.")
         samples[key].append(us)
+
+
+def _samples_us(clock: Clock, entries: Sequence[Entry]) -> list[float]:
+    """See `Clock.sample_us`; what ran when it was checked may fail all the same.
+
+    Raises:
+        ProfkitError: it does, which leaves the order without its samples.
+    """
+    with workload_errors("while configurations that had run before were timed"):
+        return clock.sample_us(entries)

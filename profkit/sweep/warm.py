@@ -11,6 +11,7 @@ seen that compiling would take longer than that, and one that runs is left alone
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import process
+from profkit.capture import parent, process
 from profkit.errors import ProfkitError
 from profkit.sweep.plan import Options, Plan, Region, make_plan
 
@@ -129,7 +130,12 @@ class Warmers:
             directory = work / str(worker)
             directory.mkdir()
             job, log = directory / "job.json", directory / "log"
-            content = {"options": asdict(self._options), "claims": str(claims), "directory": str(directory)}
+            content = {
+                "options": asdict(self._options),
+                "claims": str(claims),
+                "directory": str(directory),
+                "parent_pid": os.getpid(),
+            }
             job.write_text(json.dumps(content), encoding="utf-8")
             command = [sys.executable, "-m", "profkit.sweep.warm", str(job)]
             child = self._stack.enter_context(process.started(command, log, held=True))
@@ -159,7 +165,7 @@ def unclaimed(configurations: Sequence[dict[str, int]], claims: Path, number: in
 
 def _run_region(plan: Plan, region: Region, claims: Path, number: int) -> None:
     """Run what is unclaimed; a configuration that fails is the parent's to report."""
-    from profkit.sweep.attempts import configuration_errors
+    from profkit.sweep.attempts import CONFIGURATION_ERRORS, run_once
     from profkit.sweep.region import build
 
     problem = build(plan, region)
@@ -167,8 +173,8 @@ def _run_region(plan: Plan, region: Region, claims: Path, number: int) -> None:
     for configuration in unclaimed(plan.configurations(region, problem.known), claims, number):
         if problem.rejects(configuration) is not None:
             continue
-        with suppress(*configuration_errors()):
-            problem.run(configuration)
+        with suppress(*CONFIGURATION_ERRORS):
+            run_once(problem.run, configuration)
             synchronize()
 
 
@@ -181,6 +187,7 @@ def _synchronizer(device: str) -> Any:
 def main(path: str) -> None:
     """Do what the job in file `path` says until standard input ends."""
     job = json.loads(Path(path).read_text(encoding="utf-8"))
+    parent.end_with(job["parent_pid"])
     import torch
 
     from profkit import kernels

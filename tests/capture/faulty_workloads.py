@@ -56,6 +56,18 @@ def _killed_on_rank_1(context: BuildContext) -> Step:
     return _killed(context) if context.rank == 1 else _waits_for_the_others(context)
 
 
+def _leaves_on_rank_1(context: BuildContext) -> Step:
+    if context.rank == 1:
+        sys.exit(0)
+    return _waits_for_the_others(context)
+
+
+def _vanishes_on_rank_1(context: BuildContext) -> Step:
+    if context.rank == 1:
+        os._exit(0)
+    return _waits_for_the_others(context)
+
+
 def _hangs_on_rank_1(context: BuildContext) -> Step:
     partial = Path(f"started.{context.rank}.part")
     partial.write_text(str(os.getpid()), encoding="utf-8")
@@ -82,5 +94,7 @@ TWINS = _workload("twins", _twins)
 HANGS = _workload("hangs", _hangs)
 RAISES_ON_RANK_1 = _workload("raises-on-rank-1", _raises_on_rank_1)
 KILLED_ON_RANK_1 = _workload("killed-on-rank-1", _killed_on_rank_1)
+LEAVES_ON_RANK_1 = _workload("leaves-on-rank-1", _leaves_on_rank_1)
+VANISHES_ON_RANK_1 = _workload("vanishes-on-rank-1", _vanishes_on_rank_1)
 HANGS_ON_RANK_1 = _workload("hangs-on-rank-1", _hangs_on_rank_1)
 MEETS = _workload("meets", _waits_for_the_others)

@@ -76,6 +76,34 @@ def test_two_ranks_of_the_combine_from_capture_to_diff(tmp_path: Path) -> None:
     assert "Not every job has the same ranks here: 0, 1 and 1." in " ".join(lonely.stdout.split())
 
 
+@pytest.mark.parametrize(
+    ("name", "message", "left"),
+    [
+        ("LEAVES_ON_RANK_1", "Rank 1 of 2: The workload failed: SystemExit: 0. Full log: ", ["run.log"]),
+        (
+            "VANISHES_ON_RANK_1",
+            "Rank 1 of 2: The dispatch process ended (exit status 0) without a result, and printed nothing.\n",
+            [],
+        ),
+    ],
+)
+def test_a_rank_that_leaves_without_an_error_is_named(tmp_path: Path, name: str, message: str, left: list[str]) -> None:
+    done = profkit("capture", f"{FAULTY}:{name}", *DISPATCH, "-o", "run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert names(tmp_path) == left
+
+
+def test_no_rank_outlives_a_killed_profkit(tmp_path: Path) -> None:
+    running = start("capture", f"{FAULTY}:HANGS_ON_RANK_1", *DISPATCH, "-o", "run", cwd=tmp_path)
+    started = [tmp_path / f"started.{rank}" for rank in range(2)]
+    wait_until(lambda: all(path.exists() for path in started))
+    pids = [int(path.read_text()) for path in started]
+    running.kill()
+    running.communicate(timeout=30)
+    wait_until(lambda: not any(map(alive, pids)), timeout_s=5)
+
+
 @slow
 @pytest.mark.parametrize(
     ("name", "message"),
@@ -198,6 +226,7 @@ def test_every_rank_has_a_profiler_of_its_own_and_one_error_is_shown(tmp_path: P
     [
         (["--nproc", "0"], "--nproc 0: at least one process"),
         (["--nproc", "2", "--rank-timeout", "0"], "--rank-timeout 0: give a number of seconds"),
+        (["--rank-timeout", "30"], "--rank-timeout belongs to several ranks: give --nproc too."),
         (["--nproc", "2", "--profiler", "rocprofv3"], "not done with rocprofv3 yet"),
     ],
 )

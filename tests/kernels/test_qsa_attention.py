@@ -120,6 +120,7 @@ def test_a_cache_without_blocks_gives_zero(splits: int, device: str) -> None:
     operands = small_operands(device)
     none = dataclasses.replace(operands, keys=operands.keys[:0], values=operands.values[:0])
     assert not run(none, Entry(16, splits, 1)).any()
+    assert not gated_attention(none).any()
 
 
 def test_no_rows(device: str) -> None:

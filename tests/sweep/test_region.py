@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="outputs are tensors")
 from cpu_tunable import SCALE  # noqa: E402
 
 from profkit.capture.progress import Lines  # noqa: E402
-from profkit.errors import ProfkitError  # noqa: E402
+from profkit.errors import ProfkitError, Terminated  # noqa: E402
 from profkit.sweep import warm  # noqa: E402
 from profkit.sweep.clock import Entry, Run, runs_in_a_sample  # noqa: E402
 from profkit.sweep.measured import Candidate, Measured  # noqa: E402
@@ -27,6 +27,8 @@ from profkit.sweep.record import region_record  # noqa: E402
 from profkit.sweep.region import build, measure  # noqa: E402
 from profkit.sweep.statistics import RULE  # noqa: E402
 from profkit.tunable import Configuration, Problem  # noqa: E402
+
+NO_GPU = "Triton finds no GPU that it can use here"
 
 
 @dataclass(frozen=True)
@@ -263,15 +265,87 @@ def test_an_error_that_stays_on_the_device_ends_the_sweep() -> None:
     assert "an illegal memory access" in str(raised.value)
 
 
-def test_a_mistake_in_the_workload_is_one_error_that_names_the_configuration() -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (KeyError("wraps"), "KeyError: 'wraps'"),
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+        (MemoryError(), "MemoryError"),
+        (ProfkitError("no such tile"), "ProfkitError: no such tile"),
+        (SystemExit(3), "SystemExit: 3"),
+        (RuntimeError("0 active drivers ([]). There should only be one."), f"RuntimeError: {NO_GPU}"),
+    ],
+)
+def test_whatever_a_run_raises_is_listed_with_its_type_and_the_others_are_timed(
+    error: BaseException, reason: str
+) -> None:
+    good = problem()
+
     def run(configuration: Configuration) -> None:
-        configuration["wraps"]
+        if configuration["repeats"] == 41:
+            raise error
+        good.run(configuration)
+
+    found = by_values(
+        swept(make(values=("chunks=1", "repeats=40,41")), KnownClock(by_repeats), dataclasses.replace(good, run=run))
+    )
+    assert (found[1, 41].status, found[1, 41].reason) == ("failed", reason)
+    assert found[1, 40].status == "timed"
+
+
+def test_what_fails_only_where_it_is_captured_is_listed_too() -> None:
+    class Capturing(KnownClock):
+        def prepare(self, run: Run, state: State, runs: int) -> KnownEntry:
+            if isinstance(run, partial) and run.args[0]["repeats"] == 41:
+                outputs.clear()
+            run()
+            return super().prepare(run, state, runs)
+
+    good = problem()
+    outputs = [0]
+
+    def run(configuration: Configuration) -> None:
+        if configuration["repeats"] == 41:
+            outputs[0] += 1
+        good.run(configuration)
+
+    found = by_values(
+        swept(make(values=("chunks=1", "repeats=40,41")), Capturing(by_repeats), dataclasses.replace(good, run=run))
+    )
+    assert (found[1, 41].status, found[1, 41].reason) == (
+        "failed",
+        "ready for timing: IndexError: list index out of range",
+    )
+
+
+def test_a_signal_in_a_run_ends_the_sweep() -> None:
+    def run(configuration: Configuration) -> None:
+        raise Terminated(143)
+
+    with pytest.raises(Terminated):
+        swept(make(), KnownClock(by_repeats), problem(run=run))
+
+
+@pytest.mark.parametrize("error", [IndexError("none left"), SystemExit(3)])
+def test_what_fails_around_the_runs_is_one_error(error: BaseException) -> None:
+    def reference() -> Mapping[str, torch.Tensor]:
+        raise error
 
     with pytest.raises(ProfkitError) as raised:
-        swept(make(), KnownClock(by_repeats), problem(run=run))
-    assert str(raised.value).startswith(
-        "The workload failed in configuration chunks=1 repeats=40 of region size=128: KeyError: 'wraps'."
+        swept(make(), KnownClock(by_repeats), problem(reference=reference))
+    assert str(raised.value) == (
+        f"The workload failed computing the reference of region size=128: {type(error).__name__}: {error}. "
+        "Mend it, or leave that out."
     )
+
+
+def test_what_fails_while_it_is_timed_is_one_error() -> None:
+    class Flaky(KnownClock):
+        def sample_us(self, entries: Sequence[Entry]) -> list[float]:
+            raise IndexError("none left")
+
+    with pytest.raises(ProfkitError, match="while configurations that had run before were timed: IndexError"):
+        swept(make(), Flaky(by_repeats))
 
 
 def test_a_region_is_recorded_with_its_best_its_anchors_and_verdicts() -> None:

@@ -119,6 +119,28 @@ def test_a_sweep_that_is_there_is_reported_without_torch(finished: Path, tmp_pat
     assert "maps.html exists and will not be overwritten" in again.stderr
 
 
+def test_options_for_measuring_are_refused_where_a_sweep_is_only_reported(finished: Path, tmp_path: Path) -> None:
+    ignored = ("--region", "small", "--orders", "3", "--set", "chunks=1", "--seed", "0", "--only-known", "-o", "new")
+    done = profkit("sweep", finished / "out", *ignored, "--format", "csv", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is only reported. Leave --region, --set, --only-known, --orders, --seed, --output out.\n" in done.stderr
+
+
+def test_a_directory_without_a_sweep_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = profkit("sweep", "empty", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "empty is a directory and holds no sweep (no sweep.json)." in done.stderr
+
+
+def test_results_are_printed_although_the_html_cannot_be_written_after_all(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / ".maps.html.part").mkdir()
+    done = profkit("sweep", finished / "out", "--html", "maps.html", "--format", "csv", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Cannot write maps.html: " in done.stderr
+    assert len(list(csv.DictReader(io.StringIO(done.stdout)))) == 3 * 13
+
+
 @pytest.mark.slow
 def test_another_plan_in_the_same_directory_is_refused_and_force_replaces_it(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished / "out", tmp_path / "out")
@@ -197,6 +219,8 @@ def test_a_region_in_which_nothing_can_be_timed_is_no_answer(tmp_path: Path) -> 
         (("--format", "xml"), "--format 'xml' is unknown. There are: text, csv, json."),
         (("--stop-after", "0"), "--stop-after 0: give a number of seconds above 0."),
         (("-o", "full"), "full exists and holds no sweep (no sweep.json)."),
+        (("--html", "nowhere/x.html"), "Cannot write nowhere/x.html: nowhere is no directory that can be written to."),
+        (("--html", "full", "--force"), "--html full is a directory. Give a file."),
     ],
 )
 def test_misuse_is_one_error(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
