@@ -50,6 +50,9 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
         return found
     runs = [*before.runs, *after.runs]
     found += _other_device(runs)
+    other = list(_other_workload(runs))
+    found += other
+    found += _silent_nodes(before, after, alike=not other)
     found += [reason for entry in (before, after) for run in entry.runs for reason in _incomplete(run)]
     found += _other_profiler(runs)
     shared = {run.identity for run in before.runs} & {run.identity for run in after.runs} - {None}
@@ -64,9 +67,6 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
         )
         found.append(Reason("other-ranks", message))
     found += _other_ranks(before, after)
-    other = list(_other_workload(runs))
-    found += other
-    found += _silent_nodes(before, after, alike=not other)
     placed = _unlike(runs, _by_pattern)
     if placed is not None:
         how = [f"{'by the pattern of its kernels' if pattern else 'by ranges'}" for _, pattern in placed]
