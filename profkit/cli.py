@@ -61,7 +61,9 @@ def capture(
     context: typer.Context,
     output: Annotated[Path, typer.Option("-o", "--output", help="The run directory to make.")],
     workload: Annotated[str | None, typer.Argument(help="A shipped name, or path/file.py:name.")] = None,
-    variant: Annotated[str | None, typer.Option(help="Which variant; the workload's first if not given.")] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Which variant; the first if not given. A file's repetitions need it.")
+    ] = None,
     shape: Annotated[list[str] | None, typer.Option(help="name=value; once for each.")] = None,
     profiler: Annotated[str, typer.Option(help="auto, nsys, rocprofv3, torch or dispatch.")] = "auto",
     replays: Annotated[int, typer.Option(help="Recorded replays of the graph.", callback=numbers.COUNT)] = 20,

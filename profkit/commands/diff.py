@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from profkit.accounting import Census, Selection
 from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates, Input, Reason
-from profkit.errors import Exit, ProfkitError
+from profkit.errors import Exit, NothingSelectedError, ProfkitError
 from profkit.phases import in_phase
 
 #: Pairs that a sentence lists.
@@ -175,7 +176,10 @@ def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Inp
     for run, identity in zip(every, identities, strict=True):
         # The same recording on both sides is read once.
         if identity not in censuses:
-            censuses[identity] = runs.census_of(run, selection)
+            try:
+                censuses[identity] = runs.census_of(run, selection)
+            except NothingSelectedError as error:
+                raise ProfkitError(_one_sided(error, run.label, after=len(inputs) >= len(before.runs))) from None
             if inputs and run not in before.runs:
                 # Where layers by period begin is a convention; the before side sets it for both.
                 censuses[identity] = in_phase(inputs[0].census, censuses[identity], _recount(run, selection))
@@ -188,6 +192,13 @@ def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Inp
         for side, label in zip(sides, (before.label, after.label), strict=True)
     )
     return first, second
+
+
+def _one_sided(error: NothingSelectedError, label: str, *, after: bool) -> str:
+    """`error`, with the side that it is about: the sides are counted in order, so that before has what after lacks."""
+    if not after:
+        return f"{label}, before: {error}"
+    return f"{label}, after: {error} Before has it; select what both sides have, e.g. the part around it."
 
 
 def _distinct(side: Sequence[Input]) -> Sequence[Input]:
@@ -232,3 +243,5 @@ def render(comparison: Comparison, output_format: str) -> None:
         from profkit.reporters import csv_text
 
         write(csv_text.diff(data))
+        # Rows have no place for it, and a diff that was refused has no rows.
+        sys.stderr.write(csv_text.diff_note(data))

@@ -131,7 +131,7 @@ def _compared(
     fusions = find_fusions(selected, count, steps, work == "preserved")
     notes = [*notes, *cut, *scope_notes, *([] if why is None else [why])]
     if work == "unknown" and gone and (why is None or why.code != work_status.NOT_REPRODUCIBLE):
-        work, why = work_status.from_trace(gone, fusions)
+        work, why = work_status.from_trace(gone, fusions, dispatched=_dispatched(before, after))
         notes.append(why)
     untraced = step_times.recorded(before, after, "untraced")
     total = _total(in_layers, count, (census_before, census_after), samples, thresholds, timed)
@@ -322,6 +322,10 @@ def _mark_partial(rows: Sequence[Row], statuses: list[Status]) -> None:
     for index, (row, status) in enumerate(judged):
         if status == "removed" and row.layers_before < most[row.selected] and _identity(row) in kept:
             statuses[index] = "changed"
+
+
+def _dispatched(before: Input, after: Input) -> bool:
+    return all(run.census.info.format == "profkit dispatch" for side in (before, after) for run in side.runs)
 
 
 def _identity(row: Row) -> tuple[bool, str, str, str]:

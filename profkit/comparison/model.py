@@ -128,18 +128,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Fusion:
-    """Launches that became part of another.
+    """Launches that became part of others, or that as many or more others replace (``replaced``: no fusion).
 
     Args:
         removed: the rows that are gone.
-        absorber: the row that stands in their place; None where none shows it.
-        evidence: ``new``, ``renamed``, ``grew``, or ``adjacent`` (the neighbour, no longer than before).
+        absorbers: the rows that stand in their place, at least one; several only where they are new.
+        evidence: ``new``, ``replaced`` (new, and not fewer than are gone), ``renamed``, ``grew``, or ``adjacent`` (the
+            neighbour, no longer than before).
         ns_removed: per layer per step.
-        ns_absorbed: likewise; the whole time of a new absorber.
+        ns_absorbed: likewise; the whole time of new absorbers.
     """
 
     removed: Sequence[Finding]
-    absorber: Finding | None
+    absorbers: Sequence[Finding]
     evidence: str
     ns_removed: float
     ns_absorbed: float

@@ -9,6 +9,7 @@ from typing import Any
 from profkit import jobs
 from profkit.comparison import references
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
+from profkit.wording import counted
 
 #: The code of outputs that differ from run to run: work is unknown then, whatever the traces show.
 NOT_REPRODUCIBLE = "digests-not-reproducible"
@@ -36,7 +37,10 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     one, other = first["outputs"], second["outputs"]
     missing = sorted(set(one) ^ set(other))
     if missing:
-        return "lost", Reason("outputs-missing", f"{len(missing)} outputs exist on one side only, e.g. {missing[0]}.")
+        exist = "exists" if len(missing) == 1 else "exist"
+        return "lost", Reason(
+            "outputs-missing", f"{counted(len(missing), 'output')} {exist} on one side only, e.g. {missing[0]}."
+        )
     said = references.digest_notes(first)
     different = [name for name in one if one[name] != other[name]]
     if different:
@@ -48,11 +52,12 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     return "preserved", Reason("digests-equal", f"All {len(one)} output digests are equal, bit for bit{said}.")
 
 
-def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work, Reason]:
+def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion], *, dispatched: bool) -> tuple[Work, Reason]:
     """Without digests: consistent only if each launch that is gone is accounted for by what the trace shows.
 
     Args:
         gone: launches removed from the layers or moved out of them.
+        dispatched: the launches were counted by the dispatch profiler, which computes outputs only where it is told.
     """
     accounted = {id(f) for fusion in fusions if _took_time(fusion) for f in fusion.removed}
     accounted |= {id(f) for f in gone if f.status == "moved"}
@@ -60,9 +65,11 @@ def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work
     if not open_:
         message = "Each launch that is gone runs elsewhere, or another kernel grew or appeared in its place."
         return "consistent", Reason("work-consistent", message)
+    how = "with --run-bodies" if dispatched else "with profkit capture"
     message = (
-        f"No digests, and nothing shows who does the work of {len(open_)} removed launches, e.g. {open_[0].row.name}. "
-        "Capture both sides with profkit capture for output digests, or judge launches alone with --expect-removed."
+        f"No digests, and nothing shows who does the work of {counted(len(open_), 'removed launch')}, e.g. "
+        f"{open_[0].row.name}. Capture both sides {how} for output digests, or judge launches alone with "
+        "--expect-removed."
     )
     return "unknown", Reason("work-unknown", message)
 
@@ -70,8 +77,7 @@ def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work
 def _took_time(fusion: Fusion) -> bool:
     """A launch that grew beyond noise, or a new one that takes time, may do the work; one of unchanged time does not
     show that it does, whatever its name."""
-    absorber = fusion.absorber
-    return absorber is not None and fusion.evidence != "adjacent" and absorber.notable and absorber.delta > 0
+    return fusion.evidence != "adjacent" and any(f.notable and f.delta > 0 for f in fusion.absorbers)
 
 
 def _digests(entry: Input) -> Mapping[str, Any] | None:

@@ -155,7 +155,8 @@ def _scopes(comparison: Comparison) -> list[dict[str, Any]]:
 def _fusion(fusion: Fusion) -> Mapping[str, Any]:
     return {
         "removed": [f.row.recorded for f in fusion.removed],
-        "absorbed_by": fusion.absorber.row.recorded if fusion.absorber else None,
+        "absorbed_by": fusion.absorbers[0].row.recorded,
+        "absorbers": [f.row.recorded for f in fusion.absorbers],
         "evidence": fusion.evidence,
         "us_removed": _us(fusion.ns_removed),
         "us_absorbed": _us(fusion.ns_absorbed),

@@ -15,7 +15,7 @@ from profkit import planned
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Gates, Input
 from profkit.errors import ProfkitError
-from profkit.reporters import diff_data, diff_sentences
+from profkit.reporters import diff_data, diff_sentences, diff_table
 
 BEFORE, FUSED = "gemm:3000 fill:900 mask:900 pack:1300", "gemm:3000 pack:1800"
 
@@ -115,7 +115,8 @@ def test_one_run_against_several_is_not_called_one_process_a_side(bench: Bench) 
 
 
 def test_times_per_layer_and_per_step_are_told_apart(bench: Bench) -> None:
-    line = diff_sentences.others_line(compare(several(bench, "a", BEFORE, 1, 0), several(bench, "b", FUSED, 1, 10)))
+    comparison = compare(several(bench, "a", BEFORE, 1, 0), several(bench, "b", FUSED, 1, 10))
+    line = diff_sentences.others_line(comparison, diff_table.build(comparison))
     assert line is not None
     assert line.startswith("Nothing else moved")
     assert "µs a layer" in line
