@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from profkit.accounting import KindCensus
 
@@ -16,6 +17,11 @@ from profkit.accounting import KindCensus
 FACTOR = 2.5
 #: A kernel that lasts longer than this is no estimate of a floor: the slowest measured is about 4.4 µs (MI355X).
 HIGHEST_ESTIMATE_US = 5.0
+#: A floor is estimated only where so many kinds of kernels ran, and the fastest few of them last nearly the same. Where
+#: a recording holds only kernels that work, the shortest of them is no floor.
+FEWEST_KINDS = 8
+FASTEST_KINDS = 3
+NEARLY_THE_SAME = 1.5
 
 Source = Literal["measured", "given", "estimated"]
 
@@ -26,8 +32,8 @@ class Floor:
 
     Args:
         us: the duration of a kernel row that does next to nothing, under the same profiler.
-        source: ``measured`` with the capture, ``given`` by the user, or ``estimated`` as the shortest kernel of the
-            trace, which may be too high.
+        source: ``measured`` with the capture, ``given`` by the user, or ``estimated`` as the fastest kind of kernel
+            of many, which may be too high.
     """
 
     us: float
@@ -52,9 +58,11 @@ def floor_of(record: Mapping[str, Any] | None, census: KindCensus, given_us: flo
         value = value.get(key) if isinstance(value, Mapping) else None
     if isinstance(value, int | float) and value > 0:
         return Floor(float(value), "measured")
-    kernels = census.slots["op_kind"] == "kernel"
-    launches = census.slots["launches"].to_numpy()[kernels]
-    if not len(launches):
+    columns = ["canonical", "op_kind", "launches", "ns"]
+    every = pd.concat([census.slots[columns], census.outside[columns]])
+    by_kind = every[every["op_kind"] == "kernel"].groupby("canonical")[["launches", "ns"]].sum()
+    means_us = np.sort(by_kind["ns"].to_numpy() / by_kind["launches"].to_numpy() / 1e3)
+    if len(means_us) < FEWEST_KINDS or means_us[FASTEST_KINDS - 1] > NEARLY_THE_SAME * means_us[0]:
         return None
-    shortest = float(np.min(census.slots["ns"].to_numpy()[kernels] / launches)) / 1e3
-    return Floor(shortest, "estimated") if 0 < shortest <= HIGHEST_ESTIMATE_US else None
+    fastest = float(means_us[0])
+    return Floor(fastest, "estimated") if 0 < fastest <= HIGHEST_ESTIMATE_US else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -49,7 +50,6 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
         return found
     runs = [*before.runs, *after.runs]
     found += _other_device(runs)
-    found += _silent_nodes(before, after)
     found += [reason for entry in (before, after) for run in entry.runs for reason in _incomplete(run)]
     found += _other_profiler(runs)
     shared = {run.identity for run in before.runs} & {run.identity for run in after.runs} - {None}
@@ -64,7 +64,9 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
         )
         found.append(Reason("other-ranks", message))
     found += _other_ranks(before, after)
-    found += _other_workload(runs)
+    other = list(_other_workload(runs))
+    found += other
+    found += _silent_nodes(before, after, alike=not other)
     placed = _unlike(runs, _by_pattern)
     if placed is not None:
         how = [f"{'by the pattern of its kernels' if pattern else 'by ranges'}" for _, pattern in placed]
@@ -122,15 +124,36 @@ def _only(before: Input, after: Input) -> list[tuple[set[int], set[int]]]:
     return [(one, other), (other, one)]
 
 
-def _silent_nodes(before: Input, after: Input) -> Iterator[Reason]:
+def _silent_nodes(before: Input, after: Input, *, alike: bool) -> Iterator[Reason]:
     """Nodes that never ran an op: lost launches would look removed.
 
     NCCL captures such nodes beside its kernels (events, host calls). Where all runs have as many of them in the same
-    exchanges, no launch can look removed for them.
+    exchanges, no launch can look removed for them. Where most runs agree, those that do not are named.
+
+    Args:
+        alike: the runs are of one workload and shape. Else only the runs of one side need have as many.
     """
     runs = [*before.runs, *after.runs]
-    places = {tuple(sorted(run.census.silent_nodes.layer_scopes.items())) for run in runs}
-    if len(places) == 1 and all(_are_exchanges(run) for run in runs):
+    places = [tuple(sorted(run.census.silent_nodes.layer_scopes.items())) for run in runs]
+    sides = (places,) if alike else (places[: len(before.runs)], places[len(before.runs) :])
+    if (
+        all(_are_exchanges(run) for run in runs)
+        and all(len(set(side)) == 1 for side in sides)
+        and (alike or min(map(len, sides)) > 1)
+    ):
+        return
+    usual, agree = Counter(places).most_common(1)[0]
+    normal_runs = [run for run, place in zip(runs, places, strict=True) if place == usual]
+    if alike and len(runs) > agree > len(runs) / 2 and all(_are_exchanges(run) for run in normal_runs):
+        normal = sum(n for _, n in usual)
+        for run, place in zip(runs, places, strict=True):
+            if place != usual:
+                message = (
+                    f"{run.census.silent_nodes.in_layers} graph nodes in layers of {run.label} never ran an op; "
+                    f"{agree} of {len(runs)} runs here have {normal}, all in their exchanges. This recording may have "
+                    "lost launches, which would look removed. Record it again."
+                )
+                yield Reason("nodes-without-ops", message)
         return
     for run in runs:
         if run.census.silent_nodes.in_layers:

@@ -109,7 +109,7 @@ def _compared(
     stats = _differences(rows, count, (census_before, census_after), samples, thresholds, timed)
     statuses = [_status(r, bool(stats.notable[i]), steps) for i, r in enumerate(rows)]
     _mark_partial(rows, statuses)
-    _mark_moved(rows, statuses, steps)
+    _mark_moved(rows, statuses, steps, count)
     findings = [
         Finding(
             row=r,
@@ -336,8 +336,12 @@ def _identity(row: Row) -> tuple[bool, str, str, str]:
 _SAME_WORK = 0.5
 
 
-def _mark_moved(rows: Sequence[Row], statuses: list[Status], steps: tuple[int, int]) -> None:
-    """A launch removed from the layers is moved if the same kernel now runs outside them, each step, as it did not."""
+def _mark_moved(rows: Sequence[Row], statuses: list[Status], steps: tuple[int, int], layers: int) -> None:
+    """A launch removed from the layers is moved if the same kernel now runs outside them, each step, as it did not.
+
+    Args:
+        layers: how many are selected.
+    """
     room: dict[tuple[str, str], int] = {}
     lasts: dict[tuple[str, str], float] = {}
     for row, status in zip(rows, statuses, strict=True):
@@ -351,8 +355,10 @@ def _mark_moved(rows: Sequence[Row], statuses: list[Status], steps: tuple[int, i
         here = (
             room.get(key, 0) if lasts.get(key, 0.0) >= _SAME_WORK * row.ns_before / max(row.launches_before, 1) else 0
         )
-        # As many launches outside as were in the layers is no hoisting: the same work, in other ranges.
-        if statuses[index] == "removed" and row.selected and 0 < here < row.launches_before / steps[0]:
+        # As many launches outside as were in several layers is no hoisting: the same work, in other ranges. Of one
+        # layer, a launch that now runs once a step is moved.
+        most = row.launches_before / steps[0]
+        if statuses[index] == "removed" and row.selected and (0 < here < most or here == most == layers == 1):
             statuses[index] = "moved"
             room[key] -= 1
 

@@ -41,7 +41,10 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
         reasons.append(Reason("one-step", "One step a side: times are shown without intervals and decide nothing."))
     elif comparison.samples == "replays":
         ranks = any(world_sizes([run.record for run in s.runs]) != {1} for s in (comparison.before, comparison.after))
-        within = "one job a side, averaged over its ranks" if ranks else "one process a side"
+        peers = any(len(side.runs) > 1 for side in (comparison.before, comparison.after))
+        within = "one process a side"
+        if ranks:
+            within = "one job a side, averaged over its ranks" if peers else "one rank of a job a side"
         message = f"Times compare replays within {within}, which are not independent runs."
         counts = [side.independent_runs for side in (comparison.before, comparison.after)]
         if max(counts) > 1:
@@ -208,6 +211,13 @@ def others(comparison: Comparison) -> list[Finding]:
     explained |= {id(absorber) for fusion in comparison.fusions for absorber in fusion.absorbers}
     moved = {(f.row.canonical, f.row.op_kind) for f in comparison.with_status("moved")}
     explained |= {id(f) for f in comparison.outside if (f.row.canonical, f.row.op_kind) in moved}
+    # What moved out of the selected layers moved out of the others too, where those lost the same launch.
+    left = {(f.row.where, f.row.canonical, f.row.op_kind) for f in comparison.with_status("moved")}
+    explained |= {
+        id(f)
+        for f in comparison.elsewhere
+        if f.status == "removed" and (f.row.where, f.row.canonical, f.row.op_kind) in left
+    }
     everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
     return [f for f in everything if f.status != "unchanged" and id(f) not in explained]
 

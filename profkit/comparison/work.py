@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profkit import jobs
@@ -27,13 +27,23 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
         if _disagree(side):
             message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
             return "unknown", Reason(NOT_REPRODUCIBLE, message)
-    if any(_digests(run) is None for run in runs):
+    sides = [_by_inputs(before), _by_inputs(after)]
+    if not all(sides):
         return None
-    seeds = {(run.record or {}).get("seed") for run in runs}
-    if len(seeds) > 1:
-        message = f"The outputs were digested on inputs of different seeds ({', '.join(sorted(map(str, seeds)))})."
-        return "unknown", Reason("digests-of-other-inputs", message)
-    first, second = _together(before), _together(after)
+    shared = [inputs for inputs in sides[0] if inputs in sides[1]]
+    judged = _judged(before.label, _together(sides[0], shared), after.label, _together(sides[1], shared))
+    left = _not_compared(before, after, shared)
+    # What differs in one rank is lost, whatever cannot be compared in others.
+    return judged if left is None or judged[0] == "lost" else ("unknown", left)
+
+
+def _judged(before: str, first: Mapping[str, Any], after: str, second: Mapping[str, Any]) -> tuple[Work, Reason]:
+    """The answer of the digests that both sides have on the same inputs.
+
+    Args:
+        before, after: the labels of the sides.
+        first, second: from `_together`.
+    """
     one, other = first["outputs"], second["outputs"]
     missing = sorted(set(one) ^ set(other))
     if missing:
@@ -44,7 +54,7 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     said = references.digest_notes(first)
     different = [name for name in one if one[name] != other[name]]
     if different:
-        judged = references.judge(different, (before.label, first), (after.label, second))
+        judged = references.judge(different, (before, first), (after, second))
         if judged is not None:
             return judged
         message = f"{len(different)} of {len(one)} output digests differ, e.g. {different[0]}{said}."
@@ -85,33 +95,66 @@ def _digests(entry: Input) -> Mapping[str, Any] | None:
     return digests if isinstance(digests, Mapping) and digests.get("outputs") else None
 
 
-def _by_rank(side: Input) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
-    """Which rank each run is (None for a run that is no rank), and its digests."""
-    for run in side.runs:
-        of, digests = jobs.rank_of(run.record), _digests(run)
-        if digests is not None:
-            yield None if of is None else of.rank, digests
+#: What decides the outputs of a run: its rank (None of a run that is no rank) and its seed.
+Inputs = tuple[int | None, Any]
+
+
+def _inputs(run: Input) -> Inputs:
+    of = jobs.rank_of(run.record)
+    return None if of is None else of.rank, (run.record or {}).get("seed")
+
+
+def _by_inputs(side: Input) -> dict[Inputs, Mapping[str, Any]]:
+    """The digests of a side; runs of the same inputs have the same, see `_disagree`."""
+    return {_inputs(run): digests for run in side.runs if (digests := _digests(run)) is not None}
 
 
 def _disagree(side: Input) -> bool:
-    """Whether runs that should compute the same do not; ranks have outputs of their own, and so have seeds."""
-    found: dict[tuple[int | None, Any], set[str]] = {}
+    """Whether runs that should compute the same do not."""
+    found: dict[Inputs, set[str]] = {}
     for run in side.runs:
-        of, digests, record = jobs.rank_of(run.record), _digests(run), run.record or {}
+        digests = _digests(run)
         if digests is not None:
-            key = None if of is None else of.rank, record.get("seed")
-            found.setdefault(key, set()).add(json.dumps(digests["outputs"], sort_keys=True))
+            found.setdefault(_inputs(run), set()).add(json.dumps(digests["outputs"], sort_keys=True))
     return any(len(texts) > 1 for texts in found.values())
 
 
-def _together(side: Input) -> dict[str, Any]:
-    """The digests of one side, the outputs of every rank under names of their own."""
+def _not_compared(before: Input, after: Input, shared: Sequence[Inputs]) -> Reason | None:
+    """The runs whose outputs cannot be held against the other side's; None where there are none."""
+    lacking = [(side, run) for side in (before, after) for run in side.runs if _digests(run) is None]
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        have = "have" if more else "has"
+        message = f"{_who(*lacking[0])}{more} {have} no output digests, so whether all work is done is not proven."
+        return Reason("digests-missing", message)
+    alone = [(side, run) for side in (before, after) for run in side.runs if _inputs(run) not in shared]
+    if not alone:
+        return None
+    seeds = {_inputs(run)[1] for side in (before, after) for run in side.runs}
+    if len(seeds) > 1:
+        listed = ", ".join(sorted(map(str, seeds)))
+        message = f"The outputs were digested on inputs of different seeds ({listed}), e.g. {_who(*alone[0])}."
+    else:
+        message = f"{_who(*alone[0])} has outputs that no run of the other side has."
+    return Reason("digests-of-other-inputs", message)
+
+
+def _who(side: Input, run: Input) -> str:
+    rank = _inputs(run)[0]
+    return f"Run {run.label}" if rank is None else f"Rank {rank} of {side.label} (run {run.label})"
+
+
+def _together(digests: Mapping[Inputs, Mapping[str, Any]], shared: Sequence[Inputs]) -> dict[str, Any]:
+    """The digests of one side on the `shared` inputs, the outputs of every rank and seed under names of their own."""
     together: dict[str, Any] = {"outputs": {}, "references": {"outputs": {}}}
-    for rank, digests in _by_rank(side):
-        prefix = "" if rank is None else f"rank {rank}: "
-        held = digests.get("references") or {}
-        together.setdefault("notes", digests.get("notes"))
+    several = len({seed for _, seed in shared}) > 1
+    for inputs in shared:
+        rank, seed = inputs
+        prefix = ("" if rank is None else f"rank {rank}: ") + (f"seed {seed}: " if several else "")
+        own = digests[inputs]
+        held = own.get("references") or {}
+        together.setdefault("notes", own.get("notes"))
         together["references"] |= {name: value for name, value in held.items() if name != "outputs"}
-        for into, outputs in ((together, digests["outputs"]), (together["references"], held.get("outputs", {}))):
+        for into, outputs in ((together, own["outputs"]), (together["references"], held.get("outputs", {}))):
             into["outputs"] |= {prefix + name: value for name, value in outputs.items()}
     return together

@@ -116,10 +116,19 @@ def floor_line(comparison: Comparison) -> str | None:
     """How many of the launches that are gone were dispatch-floor kernels."""
     gone = comparison.with_status("removed", "moved")
     floor = comparison.floor
-    if not gone or floor is None:
+    if not gone or not comparison.timed:
         return None
+    if floor is None:
+        return (
+            "Dispatch floor: not known; it was not measured with the capture, and too few kinds of fast kernels ran to "
+            "estimate it. --floor-us gives it."
+        )
     at_floor = sum(bool(comparison.at_floor(f)) for f in gone)
-    source = {"measured": "measured with the capture", "given": "as given", "estimated": "estimated from the trace"}
+    source = {
+        "measured": "measured with the capture",
+        "given": "as given",
+        "estimated": "estimated from the fastest kernels of the trace",
+    }
     return (
         f"Dispatch floor: {at_floor} of the {counted(len(gone), 'launch')} that {are(len(gone))} gone lasted "
         f"at most {FACTOR:g} × {floor.us:.2f} µs ({source[floor.source]})."
@@ -161,12 +170,14 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
     if net is None:
         return None
     launches = count(table.total.launches_change, sign=True)
+    # A step runs all its layers, whichever are selected.
+    layers = len(comparison.before.chosen.layers)
     per_step = net.launches_per_step
     text = f"Net: {launches} launches a layer, {count(Fraction(per_step).limit_denominator(1000), sign=True)} a step"
     if comparison.timed:
         interval = "" if math.isnan(net.low) else f" (95 % CI {_us(net.low)} to {_us(net.high)})"
         text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer{interval}, "
-        text += f"{_us(net.ns_per_step)} µs of kernel time a step of {table.layers} layers"
+        text += f"{_us(net.ns_per_step)} µs of kernel time a step of {layers} layer{'' if layers == 1 else 's'}"
         if not math.isnan(net.share_of_step):
             text += f" ({_milliseconds(net.ns_per_step)}{_percent(net.share_of_step)} of the {net.share_basis}"
             # The untraced step's time has a sentence of its own.

@@ -92,9 +92,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _spread(values: Sequence[float | None]) -> float | None:
-    """Largest minus smallest."""
+    """Largest minus smallest; None of a single value, which differs from nothing."""
     known = [value for value in values if value is not None]
-    return round(max(known) - min(known), 6) if len(known) == len(values) else None
+    return round(max(known) - min(known), 6) if len(known) == len(values) > 1 else None
 
 
 def of_comparison(comparison: Comparison) -> dict[str, Any]:

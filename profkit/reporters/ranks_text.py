@@ -14,7 +14,9 @@ _TIMES = ("kernel_us", "compute_us", "collective_us", "waiting_us")
 def title(job: Mapping[str, Any]) -> str:
     """What the table of a job is about."""
     exchange = "" if job["exchange"] is None else f", exchange: {job['exchange']}"
-    return f"{job['world_size']} ranks of one job{exchange}; per layer per step:"
+    where = {entry["run"].rpartition("/")[0] for entry in job["ranks"]} - {""}
+    name = f" ({', '.join(sorted(where))})" if where else ""
+    return f"{job['world_size']} ranks of one job{name}{exchange}; per layer per step:"
 
 
 def rows(job: Mapping[str, Any], *, timed: bool) -> Iterator[list[str]]:
