@@ -95,6 +95,15 @@ def wait(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> int:
     return status
 
 
+def status_soon(child: subprocess.Popen[bytes]) -> int | None:
+    """The exit status of `child`, which is about to end; None where it goes on, as a profiler may."""
+    # A process can be gone but for threads that are ending, and has no status until they have.
+    try:
+        return child.wait(timeout=1)
+    except subprocess.TimeoutExpired:
+        return None
+
+
 def is_gone(pid_file: Path) -> bool:
     """Whether the process that `pid_file` names has begun and ended; a profiler around it may still run."""
     pid = read_pid(pid_file)

@@ -57,7 +57,7 @@ class Worker:
         Raises:
             ProfkitError: the worker refused the job, or failed; the log of a failure is kept and named.
         """
-        status = process.wait(self.child, self.job.pid_file) if wait else self.child.poll()
+        status = process.wait(self.child, self.job.pid_file) if wait else process.status_soon(self.child)
         result = read_result(self.job)
         if result is not None and "error" in result:
             raise ProfkitError(result["error"])
