@@ -20,7 +20,7 @@ from profkit.attribution.by_repetition import add_layers
 from profkit.attribution.ledger import Attribution, attribute
 from profkit.attribution.period import Phase
 from profkit.attribution.sequence import CaptureTrace
-from profkit.errors import CannotTellError, ProfkitError
+from profkit.errors import CannotTellError, NothingSelectedError, ProfkitError
 from profkit.integrity import Refusal, SilentNodes, eager_launches_without_ops, overlapping_ops, refuse, silent_nodes
 from profkit.layers import LayerKey, Place, place
 from profkit.selection import Selection as Selection
@@ -238,10 +238,12 @@ def _require_match(census: Census) -> None:
         asked = {"--layers": selection.layers, "--layer-kind": selection.layer_kind}
         given = " with ".join(f"{option} {value!r}" for option, value in asked.items() if value is not None)
         shown = ", ".join(sorted(set(chosen.layers["kind"]))[:12])
-        raise ProfkitError(f"{given} matches no layer. Kinds of layer in the trace: {shown}.")
+        raise NothingSelectedError(f"{given} matches no layer. Kinds of layer in the trace: {shown}.")
     if selection.scope is not None and not len(chosen.selected_slots):
         shown = ", ".join(sorted({s for s in chosen.slots["inside"] if s})[:12]) or "none"
-        raise ProfkitError(f"--scope {selection.scope!r} matches nothing inside the layers. Scopes there: {shown}.")
+        raise NothingSelectedError(
+            f"--scope {selection.scope!r} matches nothing inside the layers. Scopes there: {shown}."
+        )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit._version import __version__
+from profkit.commands import numbers
 from profkit.commands.selecting import selecting
 from profkit.errors import Exit, OutputClosedError, ProfkitError
 
@@ -60,18 +61,23 @@ def capture(
     context: typer.Context,
     output: Annotated[Path, typer.Option("-o", "--output", help="The run directory to make.")],
     workload: Annotated[str | None, typer.Argument(help="A shipped name, or path/file.py:name.")] = None,
-    variant: Annotated[str | None, typer.Option(help="Which variant; the workload's first if not given.")] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Which variant; the first if not given. A file's repetitions need it.")
+    ] = None,
     shape: Annotated[list[str] | None, typer.Option(help="name=value; once for each.")] = None,
     profiler: Annotated[str, typer.Option(help="auto, nsys, rocprofv3, torch or dispatch.")] = "auto",
-    replays: Annotated[int, typer.Option(help="Recorded replays of the graph.")] = 20,
-    warmup: Annotated[int, typer.Option(help="Runs before the graph is captured.")] = 3,
-    seed: Annotated[int, typer.Option(help="Seeds the random inputs.")] = 0,
+    replays: Annotated[int, typer.Option(help="Recorded replays of the graph.", callback=numbers.COUNT)] = 20,
+    warmup: Annotated[int, typer.Option(help="Runs before the graph is captured.", callback=numbers.COUNT)] = 3,
+    seed: Annotated[int, typer.Option(help="Seeds the random inputs.", callback=numbers.SEED)] = 0,
     run_bodies: Annotated[bool, typer.Option("--run-bodies", help="dispatch: run kernel bodies on the CPU.")] = False,
     nsys_args: Annotated[str, typer.Option(help="More flags for nsys profile, with -- CMD.")] = "",
     against: Annotated[str | None, typer.Option(help="A second arm: this variant, captured in turns.")] = None,
-    pairs: Annotated[int | None, typer.Option(help="Repetitions of each arm; 7 with --against.")] = None,
+    pairs: Annotated[
+        int | None, typer.Option(help="Repetitions of each arm; 7 with --against.", callback=numbers.COUNT)
+    ] = None,
     stop_after: Annotated[
-        float | None, typer.Option(help="Repetitions: begin none that would end later, in seconds.")
+        float | None,
+        typer.Option(help="Repetitions: begin none that would end later, in seconds.", callback=numbers.SECONDS),
     ] = None,
     keep_report: Annotated[
         bool | None, typer.Option(help="Keep nsys's report beside its export; not kept for repetitions.")
@@ -81,10 +87,17 @@ def capture(
         bool, typer.Option("--graph-level", help="nsys: time the step once more, traced at graph level.")
     ] = False,
     nproc: Annotated[
-        int | None, typer.Option(help="Ranks: a process and a GPU each, in one process group, each with its own trace.")
+        int | None,
+        typer.Option(
+            help="Ranks: a process and a GPU each, in one process group, each with its own trace.",
+            callback=numbers.COUNT,
+        ),
     ] = None,
     rank_timeout: Annotated[
-        float | None, typer.Option(help="With --nproc: seconds after which ranks that hang are given up; 600.")
+        float | None,
+        typer.Option(
+            help="With --nproc: seconds after which ranks that hang are given up; 600.", callback=numbers.SECONDS
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
@@ -160,15 +173,24 @@ def sweep(
     values: Annotated[list[str] | None, typer.Option("--set", help="parameter=v1,v2: sweep these values only.")] = None,
     only_known: Annotated[bool, typer.Option("--only-known", help="Time the entries of known tables alone.")] = False,
     state: Annotated[str, typer.Option(help="Of the L2 cache: hot, evicted or both.")] = "both",
-    orders: Annotated[int, typer.Option(help="Interleaved orders: forward, backward, shuffled, …")] = 3,
-    replays: Annotated[int, typer.Option(help="Samples of each configuration in each order.")] = 9,
+    orders: Annotated[
+        int, typer.Option(help="Interleaved orders: forward, backward, shuffled, …", callback=numbers.COUNT)
+    ] = 3,
+    replays: Annotated[
+        int, typer.Option(help="Samples of each configuration in each order.", callback=numbers.COUNT)
+    ] = 9,
     screen: Annotated[
-        float, typer.Option(help="Time in full what is within this factor of the best; 0 for all.")
+        float,
+        typer.Option(help="Time in full what is within this factor of the best; 0 for all.", callback=numbers.FACTOR),
     ] = 1.5,
-    seed: Annotated[int, typer.Option(help="Seeds the inputs and the shuffled orders.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seeds the inputs and the shuffled orders.", callback=numbers.SEED)] = 0,
     device: Annotated[str, typer.Option(help="cuda, or cpu with the host's clock.")] = "cuda",
-    jobs: Annotated[int | None, typer.Option(help="Processes that compile beforehand; chosen if not given.")] = None,
-    stop_after: Annotated[float | None, typer.Option(help="Begin no region that would end later, in seconds.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes that compile beforehand; chosen if not given.", callback=numbers.COUNT)
+    ] = None,
+    stop_after: Annotated[
+        float | None, typer.Option(help="Begin no region that would end later, in seconds.", callback=numbers.SECONDS)
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A directory that can be resumed.")] = None,
     output_format: Annotated[str, typer.Option("--format", help="text, csv or json.")] = "text",
     html: Annotated[Path | None, typer.Option(help="A file for heat maps.")] = None,
@@ -227,7 +249,10 @@ def kernels(output_format: Annotated[str, typer.Option("--format", help="text or
     typer.echo(run(output_format))
 
 
-_FloorUs = Annotated[float | None, typer.Option(help="The dispatch floor in µs; measured or estimated if not given.")]
+_FloorUs = Annotated[
+    float | None,
+    typer.Option(help="The dispatch floor in µs; measured or estimated if not given.", callback=numbers.MICROSECONDS),
+]
 _Format = Annotated[str, typer.Option("--format", help="text, json, csv or md.")]
 
 
@@ -251,12 +276,18 @@ def diff(
     runs: Annotated[list[str], typer.Argument(help="Two runs, before and after; or a directory with two arms.")],
     selection: Selection,
     expect_removed: Annotated[
-        int | None, typer.Option(help="Fail unless so many launches are gone from every selected layer.")
+        int | None,
+        typer.Option(
+            help="Fail unless so many launches are gone from every selected layer.", callback=numbers.COUNT_OR_NONE
+        ),
     ] = None,
     expect_fused: Annotated[bool, typer.Option("--expect-fused", help="Fail unless a fusion is found.")] = False,
-    max_launches_per_layer: Annotated[float | None, typer.Option(help="Fail if a layer has more, after.")] = None,
+    max_launches_per_layer: Annotated[
+        float | None, typer.Option(help="Fail if a layer has more, after.", callback=numbers.NUMBER_OR_NONE)
+    ] = None,
     max_regression: Annotated[
-        float | None, typer.Option(help="Fail if a layer's time grew by more per cent, beyond noise.")
+        float | None,
+        typer.Option(help="Fail if a layer's time grew by more per cent, beyond noise.", callback=numbers.PER_CENT),
     ] = None,
     floor_us: _FloorUs = None,
     force: Annotated[

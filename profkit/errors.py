@@ -30,6 +30,10 @@ class ProfkitError(Exception):
         self.exit_code = exit_code
 
 
+class NothingSelectedError(ProfkitError):
+    """A selection of layers or of a part of them matches nothing in a trace."""
+
+
 class CannotTellError(ProfkitError):
     """The trace is readable but cannot answer the question; exit status 3.
 

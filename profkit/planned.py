@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
+import functools
+import glob
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,6 +18,9 @@ from profkit.errors import ProfkitError
 
 SCHEMA = "profkit.capture/1"
 PLAN_FILE = "capture.json"
+#: More than anybody records; a file that says more is damaged, and each one is looked for.
+MOST_PAIRS = 10_000
+_MOST_RANKS = 1024
 
 
 class _Arm(msgspec.Struct):
@@ -24,9 +30,9 @@ class _Arm(msgspec.Struct):
 class _Plan(msgspec.Struct):
     """The fields of the plan that reports use."""
 
-    arms: list[_Arm]
-    pairs: int
-    nproc: int | None = None
+    arms: Annotated[list[_Arm], msgspec.Meta(min_length=1, max_length=2)]
+    pairs: Annotated[int, msgspec.Meta(ge=1, le=MOST_PAIRS)]
+    nproc: Annotated[int, msgspec.Meta(ge=1, le=_MOST_RANKS)] | None = None
 
 
 def read_plan(file: Path, schema: str) -> dict[str, Any]:
@@ -37,10 +43,12 @@ def read_plan(file: Path, schema: str) -> dict[str, Any]:
     """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ProfkitError(f"{file} is not valid JSON ({error}). Choose another -o.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProfkitError(
+            f"{file} is not valid JSON ({error}). Use another directory, or make this one anew."
+        ) from None
     if not isinstance(content, dict) or content.get("schema") != schema or not isinstance(content.get("plan"), dict):
-        raise ProfkitError(f"{file} is not of schema {schema!r}. Choose another -o.")
+        raise ProfkitError(f"{file} is not of schema {schema!r}. Use another directory, or make this one anew.")
     plan: dict[str, Any] = content["plan"]
     return plan
 
@@ -59,6 +67,13 @@ def read(output: Path) -> dict[str, Any]:
     return plan
 
 
+def arms(spec: str) -> Sequence[str]:
+    """The arms of the repeated capture in the directory `spec`, the baseline first; empty where it is none."""
+    if not _is_capture(Path(spec)):
+        return ()
+    return [str(arm["name"]) for arm in read(Path(spec))["arms"]]
+
+
 @dataclass(frozen=True)
 class Missing:
     """Repetitions of one arm that were planned and are not there.
@@ -75,14 +90,52 @@ class Missing:
 
 
 def missing(spec: str) -> Iterator[Missing]:
-    """What is missing of `spec`, if that is the directory of a repeated capture or of one of its arms."""
+    """What is missing of `spec`: the directory of a repeated capture or of one of its arms, or a glob in one."""
     path = Path(spec)
-    for root, arms in ((path, None), (path.parent, [path.name])):
-        if path.is_dir() and (root / PLAN_FILE).is_file():
+    if path.exists():
+        yield from _missing_in(path.resolve(), _all)
+        return
+    matches = [Path(match) for match in sorted(glob.glob(spec)) if Path(match).is_dir()]  # noqa: PTH207 - as in runs.find
+    # Repetitions that the pattern names one by one are those that it would match if they were there.
+    pattern = str(path)
+    seen: set[Path] = set()
+    wanted: Callable[[int], bool]
+    for match in matches:
+        found = match.resolve()
+        if _is_capture(found) or _is_capture(found.parent):
+            place, wanted = found, _all
+        elif _is_capture(found.parent.parent):
+            place, wanted = found.parent, functools.partial(_matches, pattern, match.parent, "")
+        elif _is_capture(found.parent.parent.parent):
+            place, wanted = found.parent.parent, functools.partial(_matches, pattern, match.parent.parent, match.name)
+        else:
+            continue
+        if place not in seen:
+            seen.add(place)
+            yield from _missing_in(place, wanted)
+
+
+def _is_capture(directory: Path) -> bool:
+    return (directory / PLAN_FILE).is_file()
+
+
+def _all(pair: int) -> bool:
+    del pair
+    return True
+
+
+def _matches(pattern: str, arm: Path, rank: str, pair: int) -> bool:
+    return fnmatch.fnmatch(str(arm / str(pair) / rank), pattern)
+
+
+def _missing_in(path: Path, wanted: Callable[[int], bool]) -> Iterator[Missing]:
+    """The same of the directory `path`, for the pairs that are wanted."""
+    for root, chosen in ((path, None), (path.parent, path.name)):
+        if path.is_dir() and _is_capture(root):
             plan = read(root)
-            for name in [arm["name"] for arm in plan["arms"] if arms is None or arm["name"] in arms]:
+            for name in [arm["name"] for arm in plan["arms"] if chosen in (None, arm["name"])]:
                 ranks = range(plan.get("nproc") or 1)
-                pairs = [(n, root / name / str(n)) for n in range(plan["pairs"])]
+                pairs = [(n, root / name / str(n)) for n in range(plan["pairs"]) if wanted(n)]
                 absent = [n for n, pair in pairs if not all(run_dir.is_run(pair / str(rank)) for rank in ranks)]
                 if absent:
                     yield Missing(name, absent, plan["pairs"])

@@ -121,7 +121,7 @@ def load(path: Path) -> Run:
         record = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ProfkitError(f"{path} is not a run directory: it holds no {RUN_FILE}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProfkitError(f"{file} is not valid JSON ({error}). Capture the run again.") from None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         found = record.get("schema") if isinstance(record, dict) else type(record).__name__

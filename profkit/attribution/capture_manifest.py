@@ -85,7 +85,7 @@ def _entries(manifest: Path) -> list[dict[str, Any]]:
     advice = "It should list objects with a file name each; give the capture trace itself with --capture-trace."
     try:
         entries: Any = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ProfkitError(f"{manifest} cannot be read: {error}. {advice}") from None
     sound = isinstance(entries, list) and all(isinstance(e, dict) and isinstance(e.get("file"), str) for e in entries)
     if not sound or not entries:

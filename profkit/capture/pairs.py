@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 import tempfile
 import time
@@ -72,7 +73,7 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
         ProfkitError: bad options, a capture begun with other options, a repetition that fails (those before it stay).
     """
     _check(wanted)
-    begun = _begun(output)
+    begun, existed = _begun(output), output.exists()
     with process.terminable():
         variant, against = _variants(options, wanted.against)
         planned, found = plan(dataclasses.replace(options, variant=variant))
@@ -87,7 +88,13 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
                 _start_over(output)
                 pairs_plan.write(output, described)
             _remove_partial(output)
-            durations_s = _record_missing(session, order, output, wanted.stop_after_s)
+            try:
+                durations_s = _record_missing(session, order, output, wanted.stop_after_s)
+            except _RefusedError:
+                _start_over(output)
+                if not existed:
+                    output.rmdir()
+                raise
             if all(repetition.is_complete(output) for repetition in order):
                 _mark_stalled(arms, order, output)
             return Finished(output, arms, _records(order, output), len(order), durations_s, planned.why)
@@ -96,7 +103,7 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
 def _check(wanted: PairsOptions) -> None:
     if wanted.pairs < 1:
         raise ProfkitError(f"--pairs {wanted.pairs}: at least one pair must be recorded.")
-    if wanted.stop_after_s is not None and wanted.stop_after_s <= 0:
+    if wanted.stop_after_s is not None and not 0 < wanted.stop_after_s < math.inf:
         raise ProfkitError(f"--stop-after {wanted.stop_after_s:g}: give a number of seconds above 0.")
 
 
@@ -167,6 +174,8 @@ def _record_missing(
             try:
                 _record(session, repetition, output)
             except ProfkitError as error:
+                if not display.done and not _crash_log(repetition, output).exists():
+                    raise _RefusedError(str(error), error.exit_code) from error
                 raise ProfkitError(
                     f"{error} This was {repetition.arm.name}, pair {repetition.pair}; {display.done} of {len(order)} "
                     f"repetitions are kept in {output}, and the same command resumes.",
@@ -177,9 +186,18 @@ def _record_missing(
     return durations_s
 
 
+class _RefusedError(ProfkitError):
+    """The first repetition was refused before anything ran, so that the same command would be refused again."""
+
+
+def _crash_log(repetition: Repetition, output: Path) -> Path:
+    directory = repetition.directory(output)
+    return directory.with_name(f"{directory.name}.log")
+
+
 def _record(session: Session, repetition: Repetition, output: Path) -> None:
     directory = repetition.directory(output)
-    crash_log = directory.with_name(f"{directory.name}.log")
+    crash_log = _crash_log(repetition, output)
     crash_log.unlink(missing_ok=True)
     own = dataclasses.replace(session, plan=dataclasses.replace(session.plan, variant=repetition.arm.variant))
     with run_dir.new(directory) as temporary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from profkit.accounting import Census, Selection
 from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates, Input, Reason
-from profkit.errors import Exit, ProfkitError
+from profkit.errors import Exit, NothingSelectedError, ProfkitError
 from profkit.phases import in_phase
 
 #: Pairs that a sentence lists.
@@ -60,7 +61,20 @@ def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
     labels = [f[0].label if len(f) == 1 else spec for f, spec in zip(found, specs, strict=True)]
     if labels[0] == labels[1]:
         labels = list(specs)  # one name for both sides would make the report unreadable
+    found = _told_apart(found)
     return Side(labels[0], found[0]), Side(labels[1], found[1])
+
+
+def _told_apart(sides: Sequence[Sequence[runs.RunFile]]) -> list[list[runs.RunFile]]:
+    """The runs of both sides, those that share a name called by their paths."""
+    named = Counter(run.label for side in sides for run in side)
+
+    def path(run: runs.RunFile) -> str:
+        return (run.trace if run.record is None else run.trace.parent).as_posix()
+
+    return [
+        [dataclasses.replace(run, label=path(run)) if named[run.label] > 1 else run for run in side] for side in sides
+    ]
 
 
 def _arms(spec: str) -> tuple[Side, Side]:
@@ -72,16 +86,41 @@ def _arms(spec: str) -> tuple[Side, Side]:
         raise ProfkitError(
             f"{spec} does not hold two arms ({', '.join(arms)}). Name both sides: profkit diff BEFORE AFTER."
         )
-    # Arms lie there by name; which of them is the baseline is what their capture was asked.
-    order = sorted(arms, key=lambda arm: min(_sequence(run) for run in arms[arm]))
+    order = _baseline_first(spec, arms)
     return Side(order[0], arms[order[0]]), Side(order[1], arms[order[1]])
 
 
-def _sequence(run: runs.RunFile) -> int:
-    """When a repetition was recorded among its capture's; the baseline comes first."""
+def _baseline_first(spec: str, arms: Mapping[str, Sequence[runs.RunFile]]) -> list[str]:
+    """The names of two arms in the order in which their capture was asked for them, whichever repetitions are there.
+
+    Arms lie there by name. capture.json has their order; without it the place of any repetition tells, because pairs
+    are recorded as A B, B A, A B, … Runs that no repeated capture made are taken by name.
+
+    Raises:
+        ProfkitError: the repetitions do not tell.
+    """
+    planned_order = planned.arms(spec)
+    if set(planned_order) == set(arms):
+        return list(planned_order)
+    places = {name: {_place(run) for run in members} for name, members in arms.items()}
+    by_place = sorted(arms, key=lambda name: min(places[name]))
+    if [places[name] for name in by_place] in ([{0}, {1}], [{_NO_PLACE}, {_NO_PLACE}]):
+        return by_place
+    raise ProfkitError(
+        f"Which arm of {spec} is the baseline cannot be told: it holds no {planned.PLAN_FILE} with these arms, and its "
+        "repetitions do not tell. Name both sides: profkit diff BEFORE AFTER."
+    )
+
+
+_NO_PLACE = -1
+
+
+def _place(run: runs.RunFile) -> int:
+    """Which arm of its capture a repetition says that it is of, from 0; `_NO_PLACE` where it says nothing."""
     repetition = (run.record or {}).get("repetition")
-    sequence = repetition.get("sequence") if isinstance(repetition, Mapping) else None
-    return sequence if isinstance(sequence, int) else 0
+    said = [repetition.get(name) for name in ("sequence", "pair")] if isinstance(repetition, Mapping) else []
+    numbers = [number for number in said if isinstance(number, int)]
+    return sum(numbers) % 2 if len(numbers) == 2 else _NO_PLACE
 
 
 def _recorded_well(side: Side) -> Side:
@@ -137,7 +176,10 @@ def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Inp
     for run, identity in zip(every, identities, strict=True):
         # The same recording on both sides is read once.
         if identity not in censuses:
-            censuses[identity] = runs.census_of(run, selection)
+            try:
+                censuses[identity] = runs.census_of(run, selection)
+            except NothingSelectedError as error:
+                raise ProfkitError(_one_sided(error, run.label, after=len(inputs) >= len(before.runs))) from None
             if inputs and run not in before.runs:
                 # Where layers by period begin is a convention; the before side sets it for both.
                 censuses[identity] = in_phase(inputs[0].census, censuses[identity], _recount(run, selection))
@@ -146,10 +188,17 @@ def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Inp
         inputs.append(Input(run.label, censuses[identity], run.record, own))
     sides = [_distinct(side) for side in (inputs[: len(before.runs)], inputs[len(before.runs) :])]
     first, second = (
-        dataclasses.replace(side[0], label=label, more=tuple(side[1:]))
+        dataclasses.replace(side[0], label=label, more=tuple(side[1:]), own=side[0].label if len(side) > 1 else None)
         for side, label in zip(sides, (before.label, after.label), strict=True)
     )
     return first, second
+
+
+def _one_sided(error: NothingSelectedError, label: str, *, after: bool) -> str:
+    """`error`, with the side that it is about: the sides are counted in order, so that before has what after lacks."""
+    if not after:
+        return f"{label}, before: {error}"
+    return f"{label}, after: {error} Before has it; select what both sides have, e.g. the part around it."
 
 
 def _distinct(side: Sequence[Input]) -> Sequence[Input]:
@@ -194,3 +243,5 @@ def render(comparison: Comparison, output_format: str) -> None:
         from profkit.reporters import csv_text
 
         write(csv_text.diff(data))
+        # Rows have no place for it, and a diff that was refused has no rows.
+        sys.stderr.write(csv_text.diff_note(data))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from profkit import jobs, roles
 from profkit.comparison.model import Input, Reason
 from profkit.integrity import no_layers_advice
 from profkit.merging import same_layers
 from profkit.steps import UNDER_RECORDED_SHARE
+
+T = TypeVar("T")
 
 #: What `--force` may set aside: the numbers exist, only their likeness is in doubt.
 FORCEABLE = frozenset(
@@ -45,24 +47,11 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
             found.append(Reason("other-layers-in-side", message))
     if found:
         return found
-    names = [_device_names(e) for e in (before, after)]
-    if names[0] and names[1] and names[0] != names[1]:
-        listed = " and ".join(", ".join(sorted(n)) for n in names)
-        found.append(Reason("other-device", f"The runs are from different devices: {listed}. Record both on one kind."))
+    runs = [*before.runs, *after.runs]
+    found += _other_device(runs)
     found += _silent_nodes(before, after)
     found += [reason for entry in (before, after) for run in entry.runs for reason in _incomplete(run)]
-    if before.census.info.timed != after.census.info.timed:
-        message = "One side counts dispatches on a CPU and the other launches on a GPU. Capture both the same way."
-        found.append(Reason("other-profiler", message))
-    else:
-        profilers = [{run.census.info.profiler.split(" ")[0] for run in e.runs} for e in (before, after)]
-        if profilers[0] != profilers[1]:
-            shown = " and ".join(", ".join(sorted(p)) for p in profilers)
-            message = (
-                f"The sides were recorded by different profilers ({shown}), which time the same kernel "
-                "differently. Record both with one."
-            )
-            found.append(Reason("other-profiler", message))
+    found += _other_profiler(runs)
     shared = {run.identity for run in before.runs} & {run.identity for run in after.runs} - {None}
     if shared and {r.identity for r in before.runs} != {r.identity for r in after.runs}:
         message = f"{len(shared)} recordings are on both sides, among others that are not. Give each run to one side."
@@ -75,13 +64,13 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
         )
         found.append(Reason("other-ranks", message))
     found += _other_ranks(before, after)
-    found += _other_workload(before.record, after.record)
-    placed = [_by_pattern(e) for e in (before, after)]
-    if placed[0] != placed[1]:
-        how = {True: "by the pattern of its kernels", False: "by ranges"}
+    found += _other_workload(runs)
+    placed = _unlike(runs, _by_pattern)
+    if placed is not None:
+        how = [f"{'by the pattern of its kernels' if pattern else 'by ranges'}" for _, pattern in placed]
         message = (
-            f"The layers of {before.label} were found {how[placed[0]]} and those of {after.label} {how[placed[1]]}, so "
-            "they need not begin and end at the same kernels. Record both sides with ranges, or give --anchor for both."
+            f"The layers of {placed[0][0]} were found {how[0]} and those of {placed[1][0]} {how[1]}, so they need not "
+            "begin and end at the same kernels. Record both sides with ranges, or give --anchor for both."
         )
         found.append(Reason("other-method", message))
     counts = [e.census.chosen.selected_layers for e in (before, after)]
@@ -118,9 +107,9 @@ def _processes_a_file(entry: Input) -> int:
     return max(run.census.processes_with_ops for run in entry.runs)
 
 
-def _by_pattern(entry: Input) -> bool:
+def _by_pattern(run: Input) -> bool:
     """Whether the layers come from the order of kernels alone, which knows no scopes."""
-    return any({"anchor", "period"} & set(run.census.methods) for run in entry.runs)
+    return bool({"anchor", "period"} & set(run.census.methods))
 
 
 def _numbers(entry: Input) -> list[int]:
@@ -189,25 +178,63 @@ def few_replays(run: Input, replays: int) -> str:
     return f"{run.label} replayed {replays} times and its trace shows {run.census.chosen.kind.steps} whole replays."
 
 
-def _device_names(entry: Input) -> frozenset[str]:
-    names = {name for run in entry.runs for name in run.census.info.devices.values()}
-    names |= {(run.record or {}).get("device", {}).get("name") for run in entry.runs if not run.census.info.devices}
-    return frozenset(n for n in names if n)
+def _unlike(runs: Sequence[Input], value: Callable[[Input], T | None]) -> tuple[tuple[str, T], tuple[str, T]] | None:
+    """The first of `runs` that is unlike the first, whichever side they are on: label and value of the first, and of
+    that one. Runs whose value is None say nothing; None where all others are alike."""
+    known = [(run.label, said) for run in runs if (said := value(run)) is not None]
+    return next(((known[0], other) for other in known if other[1] != known[0][1]), None)
 
 
-def _other_workload(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Iterator[Reason]:
-    first, second = (before or {}).get("workload"), (after or {}).get("workload")
-    if not first or not second:
+def _device(run: Input) -> str | None:
+    names: set[str | None] = set(run.census.info.devices.values()) or {_at(run.record, ("device", "name"))}
+    return ", ".join(sorted(name for name in names if name)) or None
+
+
+def _other_device(runs: Sequence[Input]) -> Iterator[Reason]:
+    unlike = _unlike(runs, _device)
+    if unlike is not None:
+        listed = _both(unlike)
+        yield Reason("other-device", f"The runs are from different devices: {listed}. Record all on one kind.")
+
+
+def _other_profiler(runs: Sequence[Input]) -> Iterator[Reason]:
+    timed = _unlike(runs, lambda run: run.census.info.timed)
+    if timed is not None:
+        (counted, _), (other, _) = sorted(timed, key=lambda said: said[1])
+        message = f"{counted} counts dispatches on a CPU and {other} launches on a GPU. Capture all the same way."
+        yield Reason("other-profiler", message)
         return
-    if first.get("name") != second.get("name"):
-        message = f"The runs are of different workloads: {first.get('name')} and {second.get('name')}."
-        yield Reason("other-workload", message)
+    unlike = _unlike(runs, lambda run: run.census.info.profiler.split(" ")[0])
+    if unlike is not None:
+        message = (
+            f"The runs were recorded by different profilers: {_both(unlike)}. These time the same kernel differently. "
+            "Record all with one."
+        )
+        yield Reason("other-profiler", message)
+
+
+def _other_workload(runs: Sequence[Input]) -> Iterator[Reason]:
+    unlike = _unlike(runs, lambda run: _at(run.record, ("workload", "name")))
+    if unlike is not None:
+        yield Reason("other-workload", f"The runs are of different workloads: {_both(unlike)}.")
         return
-    shapes = [w.get("shapes") or {} for w in (first, second)]
-    changed = [k for k in {**shapes[0], **shapes[1]} if shapes[0].get(k) != shapes[1].get(k)]
-    if changed:
-        listed = ", ".join(f"{k} {shapes[0].get(k)} → {shapes[1].get(k)}" for k in sorted(changed))
-        yield Reason("other-shapes", f"The runs have different shapes: {listed}. Capture both with the same --shape.")
+    shapes = _unlike(runs, _shapes)
+    if shapes is not None:
+        (first, one), (second, other) = shapes
+        changed = sorted(name for name in {**one, **other} if one.get(name) != other.get(name))
+        listed = ", ".join(f"{name} {one.get(name)} → {other.get(name)}" for name in changed)
+        message = f"{first} and {second} have different shapes: {listed}. Capture all with the same --shape."
+        yield Reason("other-shapes", message)
+
+
+def _shapes(run: Input) -> Mapping[str, Any] | None:
+    """The shapes of a run of a workload; of one that names none, no shapes."""
+    workload = _at(run.record, ("workload",))
+    return (workload.get("shapes") or {}) if workload else None
+
+
+def _both(unlike: tuple[tuple[str, object], tuple[str, object]]) -> str:
+    return " and ".join(f"{value} ({label})" for label, value in unlike)
 
 
 #: Settings of a run that are named where they differ, by their place in run.json.
@@ -225,19 +252,32 @@ _SETTINGS = (
 
 
 def differing_settings(before: Input, after: Input) -> list[str]:
-    """Settings under which the two were recorded that are not the same, each as ``name a → b``."""
+    """Settings under which the runs were recorded that are not all the same, each as ``name a → b``; where those of one
+    side differ, as ``name a (run) and b (run)``."""
+    runs = [*before.runs, *after.runs]
+    if any(run.record is None for run in runs):
+        profilers = [[run.census.info.profiler for run in side.runs] for side in (before, after)]
+        return _difference("profiler", before, after, profilers)
     found: list[str] = []
-    if before.record is not None and after.record is not None:
-        for path in _SETTINGS:
-            values = [_at(r, path) for r in (before.record, after.record)]
-            if values[0] != values[1]:
-                found.append(f"{' '.join(path)} {values[0]} → {values[1]}")
-    elif before.census.info.profiler != after.census.info.profiler:
-        found.append(f"profiler {before.census.info.profiler} → {after.census.info.profiler}")
+    for path in _SETTINGS:
+        values = [[_at(run.record, path) for run in side.runs] for side in (before, after)]
+        found += _difference(" ".join(path), before, after, values)
     return found
 
 
-def _at(record: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+def _difference(name: str, before: Input, after: Input, values: Sequence[Sequence[Any]]) -> list[str]:
+    """One setting's sentence part, by its value in every run of either side; empty where all are alike."""
+    labels = [run.label for side in (before, after) for run in side.runs]
+    said = [value for side in values for value in side]
+    if all(value == said[0] for value in said):
+        return []
+    if all(value == side[0] for side in values for value in side):
+        return [f"{name} {values[0][0]} → {values[1][0]}"]
+    other = next(index for index, value in enumerate(said) if value != said[0])
+    return [f"{name} {said[0]} ({labels[0]}) and {said[other]} ({labels[other]})"]
+
+
+def _at(record: Mapping[str, Any] | None, path: tuple[str, ...]) -> Any:
     value: Any = record
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -59,6 +59,10 @@ def compare(
         forced += [Reason("forced", f"Compared by --force, although: {r.message}") for r in against]
         against = []
     if against:
+        lasting = dict.fromkeys(reason.code for reason in against if reason.code not in FORCEABLE)
+        if gates.force and lasting:
+            message = f"--force does not set aside {', '.join(lasting)}: there would be no numbers to trust."
+            against.append(Reason("not-forced", message))
         return Comparison(
             before=before,
             after=after,
@@ -126,8 +130,8 @@ def _compared(
     work, why = work_status.from_digests(before, after) or ("unknown", None)
     fusions = find_fusions(selected, count, steps, work == "preserved")
     notes = [*notes, *cut, *scope_notes, *([] if why is None else [why])]
-    if work == "unknown" and gone:
-        work, why = work_status.from_trace(gone, fusions)
+    if work == "unknown" and gone and (why is None or why.code != work_status.NOT_REPRODUCIBLE):
+        work, why = work_status.from_trace(gone, fusions, dispatched=_dispatched(before, after))
         notes.append(why)
     untraced = step_times.recorded(before, after, "untraced")
     total = _total(in_layers, count, (census_before, census_after), samples, thresholds, timed)
@@ -318,6 +322,10 @@ def _mark_partial(rows: Sequence[Row], statuses: list[Status]) -> None:
     for index, (row, status) in enumerate(judged):
         if status == "removed" and row.layers_before < most[row.selected] and _identity(row) in kept:
             statuses[index] = "changed"
+
+
+def _dispatched(before: Input, after: Input) -> bool:
+    return all(run.census.info.format == "profkit dispatch" for side in (before, after) for run in side.runs)
 
 
 def _identity(row: Row) -> tuple[bool, str, str, str]:

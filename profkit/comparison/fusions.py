@@ -1,8 +1,9 @@
-"""Fusion: which launch stands in the place of the ones that are gone, and how sure that is."""
+"""Fusion: which launches stand in the place of the ones that are gone, and how sure that is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from profkit.comparison.model import Finding, Fusion
 
@@ -12,7 +13,8 @@ def find_fusions(
 ) -> list[Fusion]:
     """One fusion for each stretch of removed launches, by what stands at its end.
 
-    In a stretch of removed and added launches, the added one took the place of the removed ones. Without an added one,
+    In a stretch of removed and added launches, the added ones took the place of the removed ones: a fusion if they are
+    fewer, else a mere replacement. Without an added one,
     the launch behind the stretch absorbed them if it grew or was renamed, else the launch before it. If neither did,
     the launch behind it is named only where the outputs prove that the work is still done.
 
@@ -36,18 +38,18 @@ def find_fusions(
         if removed:
             behind = findings[end] if end < len(findings) else None
             ahead = findings[position - 1] if position else None
-            absorber, evidence = _absorber(added, behind, ahead, work_preserved)
-            if absorber is not None:
-                fusions.append(_fusion(removed, absorber, evidence, layers, steps))
+            if added:
+                fewer = _launches(added, after=True) / steps[1] < _launches(removed, after=False) / steps[0]
+                fusions.append(_fusion(removed, added, "new" if fewer else "replaced", layers, steps))
+            else:
+                absorber, evidence = _absorber(behind, ahead, work_preserved)
+                if absorber is not None:
+                    fusions.append(_fusion(removed, [absorber], evidence, layers, steps))
         position = end
     return fusions
 
 
-def _absorber(
-    added: Sequence[Finding], behind: Finding | None, ahead: Finding | None, work_preserved: bool
-) -> tuple[Finding | None, str]:
-    if added:
-        return added[0], "new"
+def _absorber(behind: Finding | None, ahead: Finding | None, work_preserved: bool) -> tuple[Finding | None, str]:
     for neighbour in (behind, ahead):
         if neighbour is not None and neighbour.status == "changed":
             if neighbour.row.name_before is not None:
@@ -59,10 +61,14 @@ def _absorber(
     return None, ""
 
 
+def _launches(findings: Sequence[Finding], *, after: bool) -> Fraction:
+    return Fraction(sum(f.row.launches_after if after else f.row.launches_before for f in findings))
+
+
 def _fusion(
-    removed: Sequence[Finding], absorber: Finding, evidence: str, layers: int, steps: tuple[int, int]
+    removed: Sequence[Finding], absorbers: Sequence[Finding], evidence: str, layers: int, steps: tuple[int, int]
 ) -> Fusion:
     gone = sum(f.row.ns_before for f in removed) / (layers * steps[0])
-    before = absorber.row.ns_before / (layers * steps[0])
-    after = absorber.row.ns_after / (layers * steps[1])
-    return Fusion(tuple(removed), absorber, evidence, gone, after - before)
+    before = sum(f.row.ns_before for f in absorbers) / (layers * steps[0])
+    after = sum(f.row.ns_after for f in absorbers) / (layers * steps[1])
+    return Fusion(tuple(removed), tuple(absorbers), evidence, gone, after - before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -41,6 +41,7 @@ class Input:
         record: run.json of a run directory; None for a bare trace.
         identity: names the trace's content, so that one input given twice is noticed.
         more: further runs of this side: other ranks, or repeated captures.
+        own: how reports call the first run where `label` names several together; None elsewhere.
     """
 
     label: str
@@ -48,11 +49,13 @@ class Input:
     record: Mapping[str, Any] | None = None
     identity: str | None = None
     more: Sequence[Input] = ()
+    own: str | None = None
 
-    @property
+    @cached_property
     def runs(self) -> Sequence[Input]:
-        """All runs of this side, this one first."""
-        return (self, *self.more)
+        """All runs of this side, this one first, each under its own label."""
+        first = self if self.own is None else replace(self, label=self.own, more=(), own=None)
+        return (first, *self.more)
 
     @cached_property
     def chosen(self) -> KindCensus:
@@ -125,18 +128,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Fusion:
-    """Launches that became part of another.
+    """Launches that became part of others, or that as many or more others replace (``replaced``: no fusion).
 
     Args:
         removed: the rows that are gone.
-        absorber: the row that stands in their place; None where none shows it.
-        evidence: ``new``, ``renamed``, ``grew``, or ``adjacent`` (the neighbour, no longer than before).
+        absorbers: the rows that stand in their place, at least one; several only where they are new.
+        evidence: ``new``, ``replaced`` (new, and not fewer than are gone), ``renamed``, ``grew``, or ``adjacent`` (the
+            neighbour, no longer than before).
         ns_removed: per layer per step.
-        ns_absorbed: likewise; the whole time of a new absorber.
+        ns_absorbed: likewise; the whole time of new absorbers.
     """
 
     removed: Sequence[Finding]
-    absorber: Finding | None
+    absorbers: Sequence[Finding]
     evidence: str
     ns_removed: float
     ns_absorbed: float

@@ -34,7 +34,7 @@ def matched(before: Input, after: Input) -> tuple[Input, list[Reason], list[Reas
         if reason is not None:
             notes.append(reason)
         runs.append(dataclasses.replace(run, census=dataclasses.replace(run.census, default=index), more=()))
-    return dataclasses.replace(runs[0], label=after.label, more=tuple(runs[1:])), notes[:1], []
+    return dataclasses.replace(runs[0], label=after.label, more=tuple(runs[1:]), own=after.own), notes[:1], []
 
 
 def _most_like(wanted: KindCensus, before: Census, after: Census) -> tuple[int | None, Reason | None]:

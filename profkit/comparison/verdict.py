@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.comparison.model import Comparison, Finding, Gates, Reason, Verdict
+from profkit.comparison.model import Comparison, Finding, Fusion, Gates, Reason, Verdict
+from profkit.comparison.work import NOT_REPRODUCIBLE
 from profkit.jobs import world_sizes
+from profkit.wording import are, counted, were
 
 
 def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comparison:
@@ -19,14 +21,15 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
     |---|---|
     | outputs differ, or a gate fails | refuted |
     | launches removed, work preserved or consistent | confirmed |
-    | launches removed, work unknown, the gate on launches holds | confirmed, on launches alone |
+    | launches removed, work unknown, the gate on launches holds | confirmed, on launches alone; inconclusive where the
+        outputs are not reproducible |
     | launches removed, work unknown | inconclusive |
     | nothing removed; something differs / nothing does | changed / neutral |
 
     Args:
         notes: reasons already known (work, settings), listed after the verdict's own.
     """
-    verdict, reasons = _decide(comparison, gates)
+    verdict, reasons = _decide(comparison, gates, reproducible=all(note.code != NOT_REPRODUCIBLE for note in notes))
     identities = [{run.identity for run in side.runs} for side in (comparison.before, comparison.after)]
     if None not in identities[0] and identities[0] == identities[1]:
         reasons.append(Reason("same-input", "Both sides are the same recording."))
@@ -40,11 +43,18 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
         ranks = any(world_sizes([run.record for run in s.runs]) != {1} for s in (comparison.before, comparison.after))
         within = "one job a side, averaged over its ranks" if ranks else "one process a side"
         message = f"Times compare replays within {within}, which are not independent runs."
+        counts = [side.independent_runs for side in (comparison.before, comparison.after)]
+        if max(counts) > 1:
+            one, several = sorted(zip(counts, (comparison.before.label, comparison.after.label), strict=True))
+            message = (
+                f"{one[1]} is one run, so times compare its replays with those of {several[0]} runs of {several[1]}; "
+                "replays are not independent runs."
+            )
         reasons.append(Reason("replays-not-runs", message))
     return dataclasses.replace(comparison, verdict=verdict, reasons=(*reasons, *notes))
 
 
-def _decide(comparison: Comparison, gates: Gates) -> tuple[Verdict, list[Reason]]:
+def _decide(comparison: Comparison, gates: Gates, *, reproducible: bool) -> tuple[Verdict, list[Reason]]:
     gone = comparison.with_status("removed", "moved")
     layers = comparison.selected_layers[0]
     removed_per_layer = sum(f.row.launches_before for f in gone) / (layers * comparison.steps[0])
@@ -61,7 +71,7 @@ def _decide(comparison: Comparison, gates: Gates) -> tuple[Verdict, list[Reason]
         reasons.insert(0, Reason("launches-removed", _removed_sentence(comparison, gone, removed_per_layer)))
         if comparison.work in ("preserved", "consistent"):
             return "confirmed", reasons + _others_changed(comparison)
-        if gates.expect_removed is not None:
+        if gates.expect_removed is not None and reproducible:
             reasons.append(Reason("launches-alone", "Judged on launches alone: whether the work is done is not known."))
             return "confirmed", reasons + _others_changed(comparison)
         message = "Launches are gone, and whether their work is still done is not known."
@@ -105,25 +115,43 @@ def _check_gates(
     net, layers = comparison.net, comparison.selected_layers
     if gates.expect_removed is not None:
         new = [f for f in others(comparison) if f.status == "added" and f.row.selected]
-        holds = _in_every_layer(gone, layers[0]) and removed_per_layer == gates.expect_removed and not new
-        told = f"{removed_per_layer:g} launches per layer are gone, {gates.expect_removed} were expected"
-        told += f"; but {len(new)} others are new, e.g. {new[0].row.name}." if new else "."
+        # More than are gone cannot all have taken their place.
+        new += [f for fusion in comparison.fusions if _more(fusion, comparison.steps) for f in fusion.absorbers]
+        # Launches that as many others replace are gone by name only.
+        saved = not gone or (net is not None and net.launches_per_layer < 0)
+        expected = removed_per_layer == gates.expect_removed
+        holds = _in_every_layer(gone, layers[0]) and expected and not new and saved
+        wanted = gates.expect_removed
+        told = f"{counted(removed_per_layer, 'launch')} per layer {are(removed_per_layer)} gone, "
+        told += f"{wanted} {were(wanted)} expected"
+        if new:
+            told += f"; but {counted(len(new), 'other')} {are(len(new))} new, e.g. {new[0].row.name}."
+        else:
+            told += "." if saved else "; but as many new ones took their place."
         checked.append((holds, Reason("expected-removal" if holds else "unexpected-removal", told)))
     if gates.expect_fused:
-        holds = bool(gone) and len(comparison.fusions) > 0
+        holds = bool(gone) and any(fusion.evidence != "replaced" for fusion in comparison.fusions)
         told = "A fusion was expected, and one was found." if holds else "A fusion was expected, and none was found."
         checked.append((holds, Reason("expected-fusion" if holds else "no-fusion", told)))
     if gates.max_launches_per_layer is not None:
         most = max(comparison.layers, key=lambda layer: layer.launches_after)
         holds = most.launches_after <= gates.max_launches_per_layer
-        told = (
-            f"At most {most.launches_after:g} launches in a layer ({most.name}); {gates.max_launches_per_layer:g} were "
-            "allowed."
-        )
+        allowed = gates.max_launches_per_layer
+        told = f"At most {counted(most.launches_after, 'launch')} in a layer ({most.name}); "
+        told += f"{allowed:g} {were(allowed)} allowed."
         checked.append((holds, Reason("launches-within-limit" if holds else "too-many-launches", told)))
     if gates.max_regression_percent is not None and net is not None:
         checked.append(_regression(comparison, gates.max_regression_percent))
     return checked
+
+
+def _more(fusion: Fusion, steps: tuple[int, int]) -> bool:
+    """Whether more launches are new at a place than are gone from it."""
+    gone, new = (
+        sum(f.row.launches_before for f in fusion.removed),
+        sum(f.row.launches_after for f in fusion.absorbers),
+    )
+    return fusion.evidence == "replaced" and new * steps[0] > gone * steps[1]
 
 
 def _regression(comparison: Comparison, percent: float) -> tuple[bool, Reason]:
@@ -137,8 +165,8 @@ def _regression(comparison: Comparison, percent: float) -> tuple[bool, Reason]:
     if slower:
         worst = max(slower, key=lambda layer: layer.share)
         message = (
-            f"{len(slower)} layers became slower by more than {percent:g} %, beyond noise; layer {worst.name} by "
-            f"{worst.share * 100:.2f} %."
+            f"{counted(len(slower), 'layer')} became slower by more than {percent:g} %, beyond noise; layer "
+            f"{worst.name} by {worst.share * 100:.2f} %."
         )
         return False, Reason("regression", message)
     holds = not (net.significant and share > percent)
@@ -156,12 +184,12 @@ def _removed_sentence(comparison: Comparison, gone: Sequence[Finding], per_layer
     if not _in_every_layer(gone, layers):
         touched = max(f.row.layers_before for f in gone)
         per_step = sum(f.row.launches_before for f in gone) / steps
-        return f"{per_step:g} launches a step are gone, from at most {touched} of {layers} layers each."
+        whence = f"from at most {touched} of {counted(layers, 'layer')} each"
+        return f"{counted(per_step, 'launch')} a step {are(per_step)} gone, {whence}."
     moved = sum(f.row.launches_before for f in gone if f.status == "moved") / (layers * steps)
-    one = per_layer == 1
-    text = f"{per_layer:g} launch{'' if one else 'es'} per layer {'is' if one else 'are'} gone from {layers} layers"
+    text = f"{counted(per_layer, 'launch')} per layer {are(per_layer)} gone from {counted(layers, 'layer')}"
     if moved:
-        text += f"; {moved:g} of them now run outside the layers, once a step"
+        text += f"; {moved:g} of them now run{'s' if moved == 1 else ''} outside the layers, once a step"
     return text + "."
 
 
@@ -171,13 +199,13 @@ def _others_changed(comparison: Comparison) -> list[Reason]:
     if not changed:
         return [Reason("nothing-else-moved", "No other launch changed in number, or in time beyond noise.")]
     listed = ", ".join(f"{f.row.name} ({f.status}{', ' + _time(f) if _time(f) else ''})" for f in changed[:3])
-    return [Reason("others-changed", f"{len(changed)} other launches changed: {listed}.")]
+    return [Reason("others-changed", f"{counted(len(changed), 'other launch')} changed: {listed}.")]
 
 
 def others(comparison: Comparison) -> list[Finding]:
     """Findings that are not unchanged and belong neither to what is gone nor to what took its place."""
     explained = {id(f) for f in comparison.with_status("removed", "moved")}
-    explained |= {id(fusion.absorber) for fusion in comparison.fusions}
+    explained |= {id(absorber) for fusion in comparison.fusions for absorber in fusion.absorbers}
     moved = {(f.row.canonical, f.row.op_kind) for f in comparison.with_status("moved")}
     explained |= {id(f) for f in comparison.outside if (f.row.canonical, f.row.op_kind) in moved}
     everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
@@ -190,11 +218,16 @@ def _differences(comparison: Comparison, different: Sequence[Finding]) -> list[R
     added = [f for f in comparison.findings if f.status == "added"]
     if added:
         per_layer = sum(f.row.launches_after for f in added) / (layers[1] * steps[1])
-        reasons.append(Reason("launches-added", f"{per_layer:g} launches per layer are new in {layers[1]} layers."))
+        message = f"{counted(per_layer, 'launch')} per layer {are(per_layer)} new in {counted(layers[1], 'layer')}."
+        reasons.append(Reason("launches-added", message))
     rest = [f for f in different if f not in added]
     if rest:
         listed = ", ".join(f"{f.row.name} ({f.status}{', ' + _time(f) if _time(f) else ''})" for f in rest[:3])
-        reasons.append(Reason("launches-changed", f"{len(rest)} launches differ: {listed}."))
+        reasons.append(
+            Reason(
+                "launches-changed", f"{counted(len(rest), 'launch')} differ{'s' if len(rest) == 1 else ''}: {listed}."
+            )
+        )
     return reasons
 
 
@@ -217,4 +250,5 @@ def _more_runs(comparison: Comparison) -> list[Reason]:
 
 
 def _time(finding: Finding) -> str:
-    return "" if math.isnan(finding.delta) else f"{finding.delta / 1e3:+.2f} µs"
+    unit = "µs a layer" if finding.row.selected else "µs a step"
+    return "" if math.isnan(finding.delta) else f"{finding.delta / 1e3:+.2f} {unit}"

@@ -9,30 +9,38 @@ from typing import Any
 from profkit import jobs
 from profkit.comparison import references
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
+from profkit.wording import counted
+
+#: The code of outputs that differ from run to run: work is unknown then, whatever the traces show.
+NOT_REPRODUCIBLE = "digests-not-reproducible"
 
 
 def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     """The answer of the two runs' output digests; None where a side has none or they are not of the same inputs."""
     runs = [*before.runs, *after.runs]
+    # First of all: outputs that differ by themselves cannot be told from lost work, whatever else is on record.
+    unsteady = [run.label for run in runs if (run.record or {}).get("untraced_digests_equal") is False]
+    if unsteady:
+        message = f"{unsteady[0]} gave other outputs when it ran without the profiler, so digests tell nothing."
+        return "unknown", Reason(NOT_REPRODUCIBLE, message)
+    for side in (before, after):
+        if _disagree(side):
+            message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
+            return "unknown", Reason(NOT_REPRODUCIBLE, message)
     if any(_digests(run) is None for run in runs):
         return None
     seeds = {(run.record or {}).get("seed") for run in runs}
     if len(seeds) > 1:
         message = f"The outputs were digested on inputs of different seeds ({', '.join(sorted(map(str, seeds)))})."
         return "unknown", Reason("digests-of-other-inputs", message)
-    unsteady = [run.label for run in runs if (run.record or {}).get("untraced_digests_equal") is False]
-    if unsteady:
-        message = f"{unsteady[0]} gave other outputs when it ran without the profiler, so digests tell nothing."
-        return "unknown", Reason("digests-not-reproducible", message)
-    for side in (before, after):
-        if _disagree(side):
-            message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
-            return "unknown", Reason("digests-not-reproducible", message)
     first, second = _together(before), _together(after)
     one, other = first["outputs"], second["outputs"]
     missing = sorted(set(one) ^ set(other))
     if missing:
-        return "lost", Reason("outputs-missing", f"{len(missing)} outputs exist on one side only, e.g. {missing[0]}.")
+        exist = "exists" if len(missing) == 1 else "exist"
+        return "lost", Reason(
+            "outputs-missing", f"{counted(len(missing), 'output')} {exist} on one side only, e.g. {missing[0]}."
+        )
     said = references.digest_notes(first)
     different = [name for name in one if one[name] != other[name]]
     if different:
@@ -44,11 +52,12 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     return "preserved", Reason("digests-equal", f"All {len(one)} output digests are equal, bit for bit{said}.")
 
 
-def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work, Reason]:
+def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion], *, dispatched: bool) -> tuple[Work, Reason]:
     """Without digests: consistent only if each launch that is gone is accounted for by what the trace shows.
 
     Args:
         gone: launches removed from the layers or moved out of them.
+        dispatched: the launches were counted by the dispatch profiler, which computes outputs only where it is told.
     """
     accounted = {id(f) for fusion in fusions if _took_time(fusion) for f in fusion.removed}
     accounted |= {id(f) for f in gone if f.status == "moved"}
@@ -56,9 +65,11 @@ def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work
     if not open_:
         message = "Each launch that is gone runs elsewhere, or another kernel grew or appeared in its place."
         return "consistent", Reason("work-consistent", message)
+    how = "with --run-bodies" if dispatched else "with profkit capture"
     message = (
-        f"No digests, and nothing shows who does the work of {len(open_)} removed launches, e.g. {open_[0].row.name}. "
-        "Capture both sides with profkit capture for output digests, or judge launches alone with --expect-removed."
+        f"No digests, and nothing shows who does the work of {counted(len(open_), 'removed launch')}, e.g. "
+        f"{open_[0].row.name}. Capture both sides {how} for output digests, or judge launches alone with "
+        "--expect-removed."
     )
     return "unknown", Reason("work-unknown", message)
 
@@ -66,8 +77,7 @@ def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion]) -> tuple[Work
 def _took_time(fusion: Fusion) -> bool:
     """A launch that grew beyond noise, or a new one that takes time, may do the work; one of unchanged time does not
     show that it does, whatever its name."""
-    absorber = fusion.absorber
-    return absorber is not None and fusion.evidence != "adjacent" and absorber.notable and absorber.delta > 0
+    return fusion.evidence != "adjacent" and any(f.notable and f.delta > 0 for f in fusion.absorbers)
 
 
 def _digests(entry: Input) -> Mapping[str, Any] | None:
@@ -84,10 +94,13 @@ def _by_rank(side: Input) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
 
 
 def _disagree(side: Input) -> bool:
-    """Whether runs that should compute the same do not; ranks have outputs of their own."""
-    found: dict[int | None, set[str]] = {}
-    for rank, digests in _by_rank(side):
-        found.setdefault(rank, set()).add(json.dumps(digests["outputs"], sort_keys=True))
+    """Whether runs that should compute the same do not; ranks have outputs of their own, and so have seeds."""
+    found: dict[tuple[int | None, Any], set[str]] = {}
+    for run in side.runs:
+        of, digests, record = jobs.rank_of(run.record), _digests(run), run.record or {}
+        if digests is not None:
+            key = None if of is None else of.rank, record.get("seed")
+            found.setdefault(key, set()).add(json.dumps(digests["outputs"], sort_keys=True))
     return any(len(texts) > 1 for texts in found.values())
 
 

@@ -37,11 +37,12 @@ def layers(data: Mapping[str, Any]) -> str:
 
 
 def diff(data: Mapping[str, Any]) -> str:
-    """Columns: status, scope, name, kind, launches and µs before and after, change and its interval."""
+    """Columns: place, status, scope, name, kind, launches and µs before and after, change and its interval, and what
+    launches and µs are per: ``layer`` (and step) in the selected layers, else ``step``."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     numbers = ["launches_before", "launches_after", "us_before", "us_after", "us_delta"]
-    writer.writerow(["place", "status", "scope", "name", "kind", *numbers, "ci_low", "ci_high"])
+    writer.writerow(["place", "status", "scope", "name", "kind", *numbers, "ci_low", "ci_high", "per"])
     placed = [("layer", f) for s in ("removed", "added", "changed", "moved", "unchanged") for f in data[s]]
     placed += [("elsewhere", f) for f in data["elsewhere"]] + [("outside", f) for f in data["outside"]]
     for place, f in placed:
@@ -53,9 +54,16 @@ def diff(data: Mapping[str, Any]) -> str:
             f["kind"],
             *(f[n] for n in numbers),
             *(f["ci"] or [None, None]),
+            "layer" if place == "layer" else "step",
         ]
         writer.writerow([_text(v) for v in row])
     return out.getvalue()
+
+
+def diff_note(data: Mapping[str, Any]) -> str:
+    """The verdict and its reasons, a line each: they go beside the rows, not among them."""
+    lines = [str(data["verdict"]).upper(), *(f"[{r['code']}] {r['message']}" for r in data["reasons"])]
+    return "".join(f"{clean(line)}\n" for line in lines)
 
 
 def sweep(data: Mapping[str, Any]) -> str:

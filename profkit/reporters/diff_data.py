@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,10 +89,19 @@ def _side(entry: Input) -> dict[str, Any]:
         "workload": record.get("workload"),
         "versions": record.get("versions"),
         "commit": record.get("commit"),
-        "methods": dict(census.methods),
-        "ledger": {n: v for n, v in vars(census.ledger).items() if n != "ns"},
+        "methods": dict(sum((Counter(run.census.methods) for run in entry.runs), Counter[str]())),
+        "ledger": {
+            name: sum(getattr(run.census.ledger, name) for run in entry.runs)
+            for name in vars(census.ledger)
+            if name != "ns"
+        },
         "step_kind": census.chosen.kind.id if census.kinds else None,
-        "warnings": [{"code": d.code, "message": d.message} for d in census.diagnostics],
+        "warnings": [
+            {"code": code, "message": message}
+            for code, message in dict.fromkeys(
+                (d.code, d.message) for run in entry.runs for d in run.census.diagnostics
+            )
+        ],
     }
 
 
@@ -145,7 +155,8 @@ def _scopes(comparison: Comparison) -> list[dict[str, Any]]:
 def _fusion(fusion: Fusion) -> Mapping[str, Any]:
     return {
         "removed": [f.row.recorded for f in fusion.removed],
-        "absorbed_by": fusion.absorber.row.recorded if fusion.absorber else None,
+        "absorbed_by": fusion.absorbers[0].row.recorded,
+        "absorbers": [f.row.recorded for f in fusion.absorbers],
         "evidence": fusion.evidence,
         "us_removed": _us(fusion.ns_removed),
         "us_absorbed": _us(fusion.ns_absorbed),

@@ -7,21 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason, StepTimes
+from profkit.comparison.model import Comparison, Finding, Input, Reason, StepTimes
 from profkit.comparison.step_times import gap_us
 from profkit.comparison.verdict import others
 from profkit.floor import FACTOR
 from profkit.jobs import ranks_by_job
 from profkit.reporters import ranks_data, ranks_text
-from profkit.reporters.diff_table import DiffTable
+from profkit.reporters.diff_table import DiffTable, TableRow
 from profkit.reporters.rounding import count, hundredths
-
-_EVIDENCE = {
-    "new": "a new launch at the same place",
-    "renamed": "the launch there, under a new name",
-    "grew": "which grew beyond noise",
-    "adjacent": "the launch behind them",
-}
+from profkit.wording import are, counted
 
 
 def headline(comparison: Comparison) -> str:
@@ -103,30 +97,6 @@ def scope_lines(comparison: Comparison, table: DiffTable) -> list[str]:
     return lines
 
 
-def fusion_line(comparison: Comparison, table: DiffTable, fusion: Fusion) -> str:
-    """One fusion; its numbers are sums of the table's rows."""
-    into = fusion.absorber.row.name if fusion.absorber else "nothing that the trace shows"
-    per_layer = sum(f.row.launches_before for f in fusion.removed) / (
-        comparison.selected_layers[0] * comparison.steps[0]
-    )
-    text = (
-        f"Fusion: {per_layer:g} launch{'' if per_layer == 1 else 'es'} a layer ({_where(fusion.removed)}) became part "
-    )
-    text += f"of {into}, {_EVIDENCE.get(fusion.evidence, '')}"
-    faster = fusion.absorber is not None and fusion.absorber.status == "changed" and fusion.absorber.delta < 0
-    if comparison.timed:
-        if fusion.evidence == "adjacent":
-            text += ", which got faster, not slower" if faster else ", whose time changed by less than what counts"
-        removed = sum(table.printed[id(f)].us_change for f in fusion.removed)
-        absorbed = table.printed[id(fusion.absorber)].us_change if fusion.absorber else 0
-        text += (
-            f"; {hundredths(removed, sign=True)} µs removed, {hundredths(absorbed, sign=True)} µs "
-            f"{'in that launch' if faster else 'absorbed'}, "
-            f"net {hundredths(removed + absorbed, sign=True)} µs a layer"
-        )
-    return text + "."
-
-
 def rank_lines(comparison: Comparison) -> list[str]:
     """Compute apart from collectives, and the ranks of a job side by side; none where no rank exchanges anything."""
     return ranks_text.diff_lines(ranks_data.of_comparison(comparison))
@@ -137,7 +107,9 @@ def moved_line(comparison: Comparison) -> str | None:
     moved = comparison.with_status("moved")
     if not moved:
         return None
-    return f"Moved: {len(moved)} launches of each layer ({_where(moved)}) now run once a step, outside the layers."
+    runs = "runs" if len(moved) == 1 else "run"
+    launches = counted(len(moved), "launch")
+    return f"Moved: {launches} of each layer ({where(moved)}) now {runs} once a step, outside the layers."
 
 
 def floor_line(comparison: Comparison) -> str | None:
@@ -149,31 +121,38 @@ def floor_line(comparison: Comparison) -> str | None:
     at_floor = sum(bool(comparison.at_floor(f)) for f in gone)
     source = {"measured": "measured with the capture", "given": "as given", "estimated": "estimated from the trace"}
     return (
-        f"Dispatch floor: {at_floor} of the {len(gone)} launches that are gone lasted at most {FACTOR:g} × "
-        f"{floor.us:.2f} µs ({source[floor.source]})."
+        f"Dispatch floor: {at_floor} of the {counted(len(gone), 'launch')} that {are(len(gone))} gone lasted "
+        f"at most {FACTOR:g} × {floor.us:.2f} µs ({source[floor.source]})."
     )
 
 
-def others_line(comparison: Comparison) -> str | None:
+def others_line(comparison: Comparison, table: DiffTable) -> str | None:
     """Whether anything else moved, and how sure that is."""
-    absorbers = {id(f.absorber) for f in comparison.fusions}
+    absorbers = {id(absorber) for fusion in comparison.fusions for absorber in fusion.absorbers}
     everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
     kept = [f for f in everything if f.status == "unchanged" and id(f) not in absorbers]
     changed = others(comparison)
     if changed:
-        shown = [f"{f.row.name} {f.status} {_difference(f)}".rstrip() for f in changed[:_MAX_NAMES]]
+        shown = [f"{f.row.name} {f.status} {_difference(f, table)}".rstrip() for f in changed[:MAX_NAMES]]
         rest = len(changed) - len(shown)
         listed = "; ".join([*shown, *([f"and {rest} more, in the table"] if rest else [])])
-        return f"Something else moved: {len(changed)} other launches changed, {len(kept)} did not: {listed}."
+        return f"Something else moved: {counted(len(changed), 'other launch')} changed, {len(kept)} did not: {listed}."
     if not kept:
         return None
     if not comparison.timed:
-        return f"Nothing else moved: {len(kept)} other launches, none changed in number."
-    largest = max(kept, key=lambda f: abs(f.delta) if not math.isnan(f.delta) else -1)
-    text = f"Nothing else moved: {len(kept)} other launches"
-    if math.isnan(largest.delta):
+        return f"Nothing else moved: {counted(len(kept), 'other launch')}, none changed in number."
+    text = f"Nothing else moved: {counted(len(kept), 'other launch')}"
+    measured = [f for f in kept if not math.isnan(f.delta)]
+    # Times per layer and per step are no one scale, so each has its own largest.
+    groups = [[f for f in measured if f.row.selected == selected] for selected in (True, False)]
+    largest = [max(group, key=lambda f: abs(f.delta)) for group in groups if group]
+    if not largest:
         return text + "."
-    return f"{text}; the largest change is {_us(largest.delta)} µs {_interval(largest)} in {largest.row.name}."
+    said = [
+        f"{'' if f.row.selected else 'outside the selected layers '}{_difference(f, table)} in {f.row.name}"
+        for f in largest
+    ]
+    return f"{text}; the largest change is {', and '.join(said)}."
 
 
 def net_line(comparison: Comparison, table: DiffTable) -> str | None:
@@ -235,17 +214,17 @@ def _tax(traced: StepTimes, untraced: StepTimes) -> str:
 
 
 #: More names than this make a sentence unreadable; the table has them all.
-_MAX_NAMES = 3
+MAX_NAMES = 3
 
 
-def _where(findings: Sequence[Finding]) -> str:
+def where(findings: Sequence[Finding]) -> str:
     """Where launches are, or which they are if they share no scope."""
     scopes = {f.row.where for f in findings}
     if len(scopes) == 1 and findings[0].row.where:
         return findings[0].row.where
     names = [f.row.name for f in findings]
-    rest = len(names) - _MAX_NAMES
-    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:_MAX_NAMES])} and {rest} more"
+    rest = len(names) - MAX_NAMES
+    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:MAX_NAMES])} and {rest} more"
 
 
 def _us(ns: float) -> str:
@@ -272,13 +251,18 @@ def _percent(share: float) -> str:
     return f"{'−' if share < 0 else '+'}{abs(share):.1%}"
 
 
-def _difference(finding: Finding) -> str:
+def _difference(finding: Finding, table: DiffTable) -> str:
+    """The change of a finding with its interval, as its row has them; empty where it has none."""
     if math.isnan(finding.delta):
         return ""
-    return f"{_us(finding.delta)} µs {_interval(finding)}".rstrip()
+    row = table.printed[id(finding)]
+    unit = "µs a layer" if finding.row.selected else "µs a step"
+    return f"{hundredths(row.us_change, sign=True)} {unit} {interval(row)}".rstrip()
 
 
-def _interval(finding: Finding) -> str:
-    if math.isnan(finding.low):
+def interval(row: TableRow) -> str:
+    """The interval of a row's change, in parentheses; empty where it has none."""
+    if row.interval is None:
         return ""
-    return f"(95 % CI {_us(finding.low)} to {_us(finding.high)})"
+    low, high = (hundredths(end, sign=True) for end in row.interval)
+    return f"(95 % CI {low} to {high})"

@@ -6,6 +6,7 @@ total change is the exact one, rounded. So a reader who adds up the table finds 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -31,7 +32,7 @@ class TableRow:
     launches_after: Fraction
     us_before: int
     us_after: int
-    interval: tuple[float, float] | None
+    interval: tuple[int, int] | None
 
     @property
     def us_change(self) -> int:
@@ -72,7 +73,8 @@ def build(comparison: Comparison) -> DiffTable:
     differ = [r for r in outside if r.status != "unchanged"]
     same = [r for r in outside if r.status == "unchanged"]
     rest = _sum(same, "", f"{len(same)} unchanged") if same else None
-    printed = {id(f): row for f, row in zip(comparison.findings, rows, strict=True)}
+    found = [*comparison.findings, *outside_all]
+    printed = {id(f): row for f, row in zip(found, [*rows, *outside], strict=True)}
     return DiffTable(_collapsed(rows), scopes, total, differ, rest, layers, printed)
 
 
@@ -93,10 +95,26 @@ def _rows(findings: Sequence[Finding], comparison: Comparison, layers: int) -> l
             launches_after=launches_after[index],
             us_before=b,
             us_after=a,
-            interval=(f.low / 1e3, f.high / 1e3) if f.low == f.low else None,
+            interval=_interval(f, a - b),
         )
         for index, (f, b, a) in enumerate(zip(findings, before, after, strict=True))
     ]
+
+
+def _interval(finding: Finding, change: int) -> tuple[int, int] | None:
+    """The interval in hundredths of µs, never without the printed change: that may be rounded away from the exact one,
+    by less than a hundredth a side."""
+    if math.isnan(finding.low):
+        return None
+    return min(round(finding.low / 10), change), max(round(finding.high / 10), change)
+
+
+def interval(row: TableRow) -> str:
+    """The interval of a row as a cell; empty where it has none."""
+    if row.interval is None:
+        return ""
+    low, high = (rounding.hundredths(end, sign=True) for end in row.interval)
+    return f"{low} … {high}"
 
 
 def _sum(rows: Sequence[TableRow], where: str, name: str) -> TableRow:

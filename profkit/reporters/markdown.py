@@ -7,8 +7,8 @@ from typing import Any
 
 from profkit.comparison.model import Comparison
 from profkit.reporters import diff_sentences as say
-from profkit.reporters import ranks_text
-from profkit.reporters.diff_table import DiffTable, TableRow, build
+from profkit.reporters import fusion_sentences, ranks_text
+from profkit.reporters.diff_table import DiffTable, TableRow, build, interval
 from profkit.reporters.layers_table import kernel_rows, set_aside_line, step_line
 from profkit.reporters.rounding import count, hundredths
 from profkit.reporters.terminal import clean
@@ -31,10 +31,10 @@ def diff(comparison: Comparison) -> str:
         lines += [*_diff_table(comparison, table), ""]
         sentences = [
             *say.scope_lines(comparison, table),
-            *(say.fusion_line(comparison, table, f) for f in comparison.fusions),
+            *(fusion_sentences.line(comparison, table, f) for f in comparison.fusions),
             say.moved_line(comparison),
             say.floor_line(comparison),
-            say.others_line(comparison),
+            say.others_line(comparison, table),
             say.net_line(comparison, table),
             *say.rank_lines(comparison),
             say.untraced_line(comparison),
@@ -43,14 +43,15 @@ def diff(comparison: Comparison) -> str:
         ]
         lines += [f"- {escape(s)}" for s in sentences if s]
     lines += [f"- {escape(r.message)} `{r.code}`" for r in say.other_reasons(comparison)]
-    lines += ["", "<sub>", *(f"{escape(line)}  " for line in say.provenance(comparison)), "</sub>", ""]
+    # Not on a line of its own: there the tag would begin a block of HTML, in which an escape shows its backslash.
+    lines += ["", f"<sub>{'<br>'.join(escape(line) for line in say.provenance(comparison))}</sub>", ""]
     return "\n".join(lines)
 
 
 def _diff_table(comparison: Comparison, data: DiffTable) -> list[str]:
     timed = comparison.timed
     names = ["in the layer", "launch", "status", "launches before", "after", "change"]
-    names += ["µs before", "after", "change"] if timed else []
+    names += ["µs before", "after", "change", "95 % CI"] if timed else []
     lines = [_line(names), _line(["---"] * 3 + ["---:"] * (len(names) - 3))]
     lines += [_line(_cells(r, timed)) for r in data.rows]
     lines.append(_line([f"**{c}**" if c else "" for c in _cells(data.total, timed)]))
@@ -72,6 +73,7 @@ def _cells(row: TableRow, timed: bool) -> list[str]:
     ]
     if timed:
         cells += [hundredths(row.us_before), hundredths(row.us_after), hundredths(row.us_change, sign=True)]
+        cells.append(interval(row))
     return cells
 
 

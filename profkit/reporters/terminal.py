@@ -14,8 +14,8 @@ from rich.text import Text
 from profkit.comparison.model import Comparison
 from profkit.errors import OutputClosedError
 from profkit.reporters import diff_sentences as say
-from profkit.reporters import ranks_text
-from profkit.reporters.diff_table import DiffTable, TableRow, build
+from profkit.reporters import fusion_sentences, ranks_text
+from profkit.reporters.diff_table import DiffTable, TableRow, build, interval
 from profkit.reporters.layers_table import kernel_rows, set_aside_line, step_line
 from profkit.reporters.rounding import count, hundredths
 
@@ -65,10 +65,10 @@ def print_diff(comparison: Comparison, out: Console) -> None:
             print_table(_outside_diff_table(comparison, outside), out)
         lines: list[str | None] = [
             *say.scope_lines(comparison, table),
-            *(say.fusion_line(comparison, table, f) for f in comparison.fusions),
+            *(fusion_sentences.line(comparison, table, f) for f in comparison.fusions),
             say.moved_line(comparison),
             say.floor_line(comparison),
-            say.others_line(comparison),
+            say.others_line(comparison, table),
             say.net_line(comparison, table),
             *say.rank_lines(comparison),
             say.untraced_line(comparison),
@@ -137,13 +137,8 @@ def _cells(row: TableRow, *, timed: bool) -> list[Text]:
     ]
     if timed:
         cells += [hundredths(row.us_before), hundredths(row.us_after), hundredths(row.us_change, sign=True)]
-        low_high = row.interval
-        cells.append("" if low_high is None else f"{_signed(low_high[0])} … {_signed(low_high[1])}")
+        cells.append(interval(row))
     return [Text(clean(c)) for c in cells]
-
-
-def _signed(us: float) -> str:
-    return hundredths(round(us * 100), sign=True)
 
 
 def print_layers(data: Mapping[str, Any], out: Console) -> None:

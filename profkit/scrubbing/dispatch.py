@@ -39,6 +39,6 @@ def scrub(source: Path, target: Path) -> None:
     """
     try:
         content = json.loads(source.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProfkitError(f"{source} cannot be scrubbed: it is not valid JSON ({error}).") from None
     target.write_text(json.dumps({"schema": SCHEMA, **_FIELDS(content)}), encoding="utf-8")

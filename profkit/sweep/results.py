@@ -70,7 +70,7 @@ def load(path: str | os.PathLike[str]) -> Sweep:
         msgspec.convert(data, _Document)
     except OSError as error:
         raise ProfkitError(f"{where} cannot be read: {error.strerror}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProfkitError(f"{where} is not valid JSON ({error}).") from None
     except msgspec.ValidationError as error:
         raise ProfkitError(f"{where} is not the JSON of a sweep: {error}.") from None

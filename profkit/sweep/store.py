@@ -94,7 +94,7 @@ def read_region(output: Path, number: int, name: str) -> dict[str, Any] | None:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         msgspec.convert(content, _Region)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProfkitError(f"{file} is not valid JSON ({error}). {mend}") from None
     except msgspec.ValidationError as error:
         raise ProfkitError(f"{file} is not as profkit writes it: {error}. {mend}") from None

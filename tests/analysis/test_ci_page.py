@@ -93,6 +93,29 @@ def test_the_diff_reports_and_the_verdict_ends_the_job(
     assert ("::error::" in verdict.stdout) == (status != "0")
 
 
+@pytest.mark.slow
+def test_the_record_step_records_both_sides(tmp_path: Path) -> None:
+    # GIVEN a workload in a file of each checkout, and a capture that needs no GPU and is short
+    pytest.importorskip("torch", reason="captures import torch")
+    more = "--profiler dispatch --pairs 1"
+    program(tmp_path, "profkit", f'#!/bin/sh\nexec "{sys.executable}" -m profkit.cli "$@" {more}\n')
+    for side in ("base", "head"):
+        (tmp_path / side).mkdir()
+        shutil.copy(ROOT / "tests" / "capture" / "toy_workload.py", tmp_path / side)
+    env = {**workflows()["profkit.yml"]["env"], "WORKLOAD": "toy_workload.py:TOY", "VARIANT": "fused"}
+    done = run(step("profkit.yml", "diff", "Record"), tmp_path, env)
+    assert done.returncode == 0, done.stderr
+    assert all((tmp_path / side / "fused" / "0" / "0" / "run.json").is_file() for side in ("before", "after"))
+
+
+def test_every_name_that_a_step_reads_is_set() -> None:
+    workflow = workflows()["profkit.yml"]
+    for name in ("Install", "Record"):
+        read = set(re.findall(r"\$([A-Z_]+)", step("profkit.yml", "diff", name)))
+        assert read <= {*workflow["env"], "PWD", "GITHUB_PATH"}
+    assert '--variant "$VARIANT"' in step("profkit.yml", "diff", "Record")
+
+
 #: Keeps a repository's comments in a file, and filters them as `gh` does.
 _GH = f"""#!{sys.executable}
 import json, subprocess, sys

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from bench import Bench, codes, names
 from nsys_builder import Rows
 from recording import Recording, step_recording
 
-from profkit.comparison.model import Comparison
-from profkit.reporters import diff_sentences as say
-from profkit.reporters import diff_table
+from profkit.comparison.compare import compare
+from profkit.comparison.model import Comparison, Gates
+from profkit.reporters import diff_data, diff_table, fusion_sentences, markdown
 
 DIGESTS = {"seed": 0, "digests": {"outputs": {"layer 0": "aa"}}}
 EIGHT = "arange search add clamp index eq ge or"
@@ -20,12 +22,18 @@ def step(layer: str, *, jitter_ns: float = 4, seed: int = 0, outside: str = "") 
     return step_recording([layer] * 4, replays=12, jitter_ns=jitter_ns, seed=seed, outside=outside).rows
 
 
-def fusions(comparison: Comparison) -> list[tuple[list[str], str | None, str]]:
-    """(removed names, absorber, evidence) of each."""
+def fusions(comparison: Comparison) -> list[tuple[list[str], str, str]]:
+    """(removed names, absorbers, evidence) of each."""
     return [
-        ([f.row.name for f in fusion.removed], fusion.absorber.row.name if fusion.absorber else None, fusion.evidence)
+        ([f.row.name for f in fusion.removed], " ".join(f.row.name for f in fusion.absorbers), fusion.evidence)
         for fusion in comparison.fusions
     ]
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """Each fusion, said."""
+    table = diff_table.build(comparison)
+    return [fusion_sentences.line(comparison, table, fusion) for fusion in comparison.fusions]
 
 
 def test_three_launches_replaced_by_one_new_one(bench: Bench) -> None:
@@ -76,8 +84,89 @@ def test_a_neighbour_that_became_faster_absorbs_nothing(bench: Bench) -> None:
 def test_a_fusion_is_said_as_its_launch_changed(bench: Bench, pack_ns: int, said: str) -> None:
     before, after = step("gemm a b pack:2000", jitter_ns=0), step(f"gemm pack:{pack_ns}", jitter_ns=0)
     comparison = bench.diff(before, after, records=(DIGESTS, DIGESTS))
-    (fusion,) = comparison.fusions
-    assert said in say.fusion_line(comparison, diff_table.build(comparison), fusion)
+    (sentence,) = sentences(comparison)
+    assert said in sentence
+
+
+def test_a_neighbour_that_grew_much_but_within_noise_is_not_said_to_have_changed_little(bench: Bench) -> None:
+    # GIVEN one pack of 48 longer by 40 µs: +0.83 µs on average, which would count, but in noise
+    after = step_recording(["gemm pack:2000"] * 4, replays=12)
+    slow = max(range(len(after.rows.kernels)), key=lambda i: after.rows.kernels[i].end)
+    kernels = list(after.rows.kernels)
+    kernels[slow] = dataclasses.replace(kernels[slow], end=kernels[slow].end + 40_000)
+    rows = dataclasses.replace(after.rows, kernels=kernels)
+    comparison = bench.diff(step("gemm a b pack:2000", jitter_ns=0), rows, records=(DIGESTS, DIGESTS))
+    (sentence,) = sentences(comparison)
+    assert "the launch behind them, whose time did not change beyond noise (95 % CI −1.00 to +2.67)" in sentence
+
+
+#: Four launches of 900 ns each, between two that stay.
+FOUR = "gemm:3000 a:900 b:900 c:900 d:900 pack:2000"
+
+
+def test_several_launches_that_take_the_place_of_more_are_all_named_and_summed(bench: Bench) -> None:
+    comparison = bench.diff(step(FOUR, jitter_ns=0), step("gemm:3000 f1:1500 f2:1200 pack:2000", jitter_ns=0))
+    assert fusions(comparison) == [(["a", "b", "c", "d"], "f1 f2", "new")]
+    (said,) = sentences(comparison)
+    assert said == (
+        "Fusion: 4 launches a layer (a, b, c, d) became f1 and f2, new launches at the same place; −3.60 µs removed, "
+        "+2.70 µs absorbed, net −0.90 µs a layer."
+    )
+    # THEN its net is the layer's, nothing else moved, and every format agrees
+    assert comparison.net is not None
+    assert comparison.net.ns_per_layer == -900
+    assert "nothing-else-moved" in codes(comparison)
+    assert f"- {markdown.escape(said)}" in markdown.diff(comparison)
+    (fusion,) = diff_data.report(comparison)["fusions"]
+    assert fusion == {
+        "removed": ["a", "b", "c", "d"],
+        "absorbed_by": "f1",
+        "absorbers": ["f1", "f2"],
+        "evidence": "new",
+        "us_removed": 3.6,
+        "us_absorbed": 2.7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("b", "x y z", "1 launch a layer (b) by 3 new launches at the same place (x, y and z)"),
+        ("b", "x", "1 launch a layer (b) by 1 new launch at the same place (x)"),
+        ("a b", "v w x y z", "2 launches a layer (a, b) by 5 new launches at the same place (v, w, x and 2 more)"),
+    ],
+)
+def test_as_many_or_more_new_launches_are_no_fusion(bench: Bench, before: str, after: str, said: str) -> None:
+    comparison = bench.diff(step(f"gemm {before} pack"), step(f"gemm {after} pack", seed=1))
+    (sentence,) = sentences(comparison)
+    assert sentence.startswith(f"Replaced, not fused: {said};")
+    fused = bench.diff(step(f"gemm {before} pack"), step(f"gemm {after} pack", seed=1), gates=Gates(expect_fused=True))
+    assert "no-fusion" in codes(fused)
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict", "said"),
+    [
+        ("gemm:3000 f1:1500 f2:1200 pack:2000", "confirmed", "4 launches per layer are gone, 4 were expected."),
+        ("gemm:3000 f1 f2 f3 f4 pack:2000", "refuted", "4 were expected; but as many new ones took their place."),
+        ("gemm:3000 f1 f2 f3 f4 f5 pack:2000", "refuted", "4 were expected; but 5 others are new, e.g. f1."),
+        ("gemm:3000 f1 pack:2000 x", "refuted", "4 were expected; but 1 other is new, e.g. x."),
+    ],
+)
+def test_the_gate_on_removed_launches_forgives_what_took_their_place(
+    bench: Bench, after: str, verdict: str, said: str
+) -> None:
+    comparison = bench.diff(step(FOUR), step(after, seed=1), gates=Gates(expect_removed=4))
+    assert comparison.verdict == verdict
+    assert [r.message for r in comparison.reasons if r.message.endswith(said)] != []
+
+
+def test_launches_that_more_replace_are_not_gone_beside_ones_that_are(bench: Bench) -> None:
+    # GIVEN four launches fused, and another split in three
+    before, after = step(f"{FOUR} q r"), step("gemm:3000 f1 pack:2000 x y z r", seed=1)
+    comparison = bench.diff(before, after, gates=Gates(expect_removed=5))
+    assert comparison.verdict == "refuted"
+    assert comparison.reasons[0].message.endswith("5 were expected; but 3 others are new, e.g. x.")
 
 
 def test_two_stretches_are_two_fusions(bench: Bench) -> None:
@@ -153,3 +242,17 @@ def test_a_launch_hoisted_into_eager_work_of_the_step_is_moved(bench: Bench) -> 
 
     assert names(comparison, "moved") == ["fill"]
     assert "launches-removed" in codes(comparison)
+
+
+@pytest.mark.parametrize(("dispatched", "how"), [(True, "with --run-bodies"), (False, "with profkit capture")])
+def test_how_to_get_digests_depends_on_what_counted_the_launches(bench: Bench, dispatched: bool, how: str) -> None:
+    # GIVEN launches that nothing accounts for
+    sides = [bench.side(step(layer), layer) for layer in ("gemm a b pack", "gemm pack")]
+    if dispatched:
+        infos = [dataclasses.replace(side.census.info, format="profkit dispatch") for side in sides]
+        sides = [
+            dataclasses.replace(side, census=dataclasses.replace(side.census, info=info))
+            for side, info in zip(sides, infos, strict=True)
+        ]
+    (reason,) = [r for r in compare(*sides).reasons if r.code == "work-unknown"]
+    assert f"of 2 removed launches, e.g. a. Capture both sides {how} for output digests" in reason.message

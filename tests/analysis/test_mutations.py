@@ -172,7 +172,7 @@ MUTATIONS = [
     Mutation("digests of another seed", "confirmed", 0, "digests-of-other-inputs", after=_field(seed=7)),
     Mutation("the work was dropped, and digests of another seed", "inconclusive", 3, "digests-of-other-inputs",
              after=_field(seed=7), sides=("eager", "dropped")),
-    Mutation("outputs that differ from run to run", "confirmed", 0, "digests-not-reproducible",
+    Mutation("outputs that differ from run to run", "inconclusive", 3, "digests-not-reproducible",
              after=_field(untraced_digests_equal=False)),
     Mutation("the work was dropped, and outputs differ from run to run", "inconclusive", 3,
              "digests-not-reproducible", after=_field(untraced_digests_equal=False), sides=("eager", "dropped")),
@@ -202,14 +202,27 @@ POOLS = [
              after=do.both(*(do.within(f"fused/{n}/0", _field(set_aside={"code": "step-time-outlier"}))
                              for n in range(3)))),
     Mutation("a repetition with a compilation was not set aside", "confirmed", 0, "compiled-inside-window",
-             after=do.within("eager/2/0", do.record(_stalled))),
+             after=do.within("unfused/2/0", do.record(_stalled))),
     Mutation("a planned repetition is missing", "confirmed", 0, "repetitions-missing",
              after=lambda pool: shutil.rmtree(pool / "fused" / "2")),
+    Mutation("the baseline's first repetition is missing", "confirmed", 0, "repetitions-missing",
+             after=lambda pool: shutil.rmtree(pool / "unfused" / "0")),
+    Mutation("the baseline's first repetition is missing, and capture.json", "confirmed", 0, "nothing-else-moved",
+             after=lambda pool: (shutil.rmtree(pool / "unfused" / "0"), (pool / "capture.json").unlink())),
+    Mutation("one repetition is of another workload", "inconclusive", 3, "other-workload",
+             after=do.within("fused/1/0", do.record(lambda c: c["workload"].update(name="another")))),
+    Mutation("one repetition has other shapes", "inconclusive", 3, "other-shapes",
+             after=do.within("fused/1/0", do.record(lambda c: c["workload"]["shapes"].update(rows=64)))),
+    Mutation("one repetition under another driver", "confirmed", 0, "settings-differ",
+             after=do.within("fused/1/0", do.record(lambda c: c["versions"].update(driver="570.0")))),
+    Mutation("one repetition of each arm on another device", "inconclusive", 3, "other-device",
+             after=do.both(*(do.within(f"{arm}/1/0", do.sql("UPDATE TARGET_INFO_GPU SET name = 'NVIDIA H100'"))
+                             for arm in ("unfused", "fused")))),
     Mutation("one arm is missing", "error", 2, "", after=lambda pool: shutil.rmtree(pool / "fused")),
     Mutation("one repetition twice in an arm", "error", 2, "",
              after=lambda pool: shutil.copy(pool / "fused/0/0/trace.sqlite", pool / "fused/1/0/trace.sqlite")),
     Mutation("one repetition in both arms", "inconclusive", 3, "shared-recording",
-             after=lambda pool: shutil.copy(pool / "eager/0/0/trace.sqlite", pool / "fused/1/0/trace.sqlite")),
+             after=lambda pool: shutil.copy(pool / "unfused/0/0/trace.sqlite", pool / "fused/1/0/trace.sqlite")),
     Mutation("a repetition of one layer less", "inconclusive", 3, "other-layers-in-side",
              after=lambda pool: repetition(pool, "fused", 1, layers=3)),
     Mutation("a repetition that is three times as slow", "inconclusive", 3, "unlike-run",
@@ -217,17 +230,25 @@ POOLS = [
     Mutation("capture.json is cut", "error", 2, "",
              after=lambda pool: (pool / "capture.json").write_text("{", encoding="utf-8")),
 ]  # fmt: skip
-_ARMS = {"eager": "gemm:3000 fill:900 mask:900 pack:1300", "fused": "gemm:3000 pack:1800"}
+_ARMS = {"unfused": "gemm:3000 fill:900 mask:900 pack:1300", "fused": "gemm:3000 pack:1800"}
 
 
 def repetition(pool: Path, arm: str, pair: int, *, layer: str | None = None, layers: int = 4) -> None:
     """Write one repetition of a repeated capture, made up."""
     directory = pool / arm / str(pair) / "0"
     directory.mkdir(parents=True, exist_ok=True)
-    seed = 10 * pair + list(_ARMS).index(arm)
+    index = list(_ARMS).index(arm)
+    seed = 10 * pair + index
     step_trace(directory / "trace.sqlite", [layer or _ARMS[arm]] * layers, replays=6, jitter_ns=6, seed=seed)
-    place = {"arm": arm, "pair": pair, "sequence": 2 * pair + list(_ARMS).index(arm)}
-    content = {"schema": "profkit.run/1", "trace": "trace.sqlite", "repetition": place, "compiles": {"inside": []}}
+    place = {"arm": arm, "pair": pair, "sequence": 2 * pair + (index if pair % 2 == 0 else 1 - index)}
+    content = {
+        "schema": "profkit.run/1",
+        "trace": "trace.sqlite",
+        "repetition": place,
+        "compiles": {"inside": []},
+        "workload": {"name": "toy", "shapes": {"rows": 8}},
+        "versions": {"driver": "580.0"},
+    }
     (directory / "run.json").write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -278,6 +299,15 @@ def assert_says(mutation: Mutation, status: int, verdict: str, codes: Sequence[s
         assert codes[0] == mutation.code
     elif mutation.code:
         assert mutation.code in codes
+
+
+@pytest.mark.parametrize("after", ["fused", "dropped"])
+def test_no_count_of_launches_confirms_outputs_that_differ_from_run_to_run(after: str, tmp_path: Path) -> None:
+    unsteady = Mutation("", "", 3, "", before=_field(untraced_digests_equal=False), after=_field(digests=None),
+                        sides=("eager", after))  # fmt: skip
+    status, verdict, codes = diff(unsteady, tmp_path, "--expect-removed", "8")
+    assert (status, verdict) == (3, "inconclusive")
+    assert "digests-not-reproducible" in codes
 
 
 @pytest.mark.parametrize("mutation", [pytest.param(m, id=m.what) for m in MUTATIONS])

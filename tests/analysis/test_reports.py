@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 from bench import Bench, profkit
+from markdown_it import MarkdownIt
 from nsys_builder import Rows
 from recording import Op, Recording, step_recording
 
+from profkit.reporters import diff_sentences, diff_table
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 FORMATS = ("text", "json", "csv", "md")
 HOSTILE = [
     "a|b",
@@ -54,13 +58,13 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], s
     for output_format in FORMATS:
         for command, paths in (("layers", [before]), ("diff", [before, after])):
             result = profkit(command, *paths, "--format", output_format)
-            assert result.stderr == ""
+            assert (result.stderr == "") == ((command, output_format) != ("diff", "csv"))
+            assert CONTROL.findall(result.stderr) == []
             printed[command, output_format] = result.stdout
     return printed
 
 
 COMMANDS = ("layers", "diff")
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -89,6 +93,24 @@ def test_markdown_escapes_names(outputs: dict[tuple[str, str], str], command: st
         assert not is_table or len(cells) == 1, "every row has as many cells as its head"
 
 
+def test_markdown_shows_provenance_and_names_without_backslashes(outputs: dict[tuple[str, str], str]) -> None:
+    # GIVEN the report as CommonMark renders it
+    html = MarkdownIt("commonmark").enable("table").render(outputs["diff", "md"])
+    shown = re.sub(r"<[^>]+>", "", html)
+    assert "\\" not in shown
+    # THEN the two sides are lines of their own, with their parentheses
+    assert re.search(r"<sub>before: .* 3 steps \(graph .*\).*<br>after: .* 3 steps \(graph .*</sub>", html)
+
+
+def test_markdown_has_the_interval_of_every_launch(bench: Bench) -> None:
+    before = step_recording(["gemm:3000 a pack:1300"] * 2, replays=3)
+    after = step_recording(["gemm:3100 pack:1300"] * 2, replays=3)
+    text = profkit("diff", bench.path(before.rows), bench.path(after.rows), "--format", "md").stdout
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    assert rows[0][-2:] == ["change", "95 % CI"]
+    assert [row[-1] for row in rows[2:] if row[1] == "gemm"] == ["+0.10 … +0.10"]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_text_leaves_out_the_middle_of_long_names_and_shows_markup_as_it_is(
     outputs: dict[tuple[str, str], str], command: str
@@ -106,6 +128,59 @@ def test_csv_has_one_row_a_line_and_no_formula(outputs: dict[tuple[str, str], st
     number = re.compile(r"^[-+]?[\d.]+(e-?\d+)?$")
     cells = [c for r in rows for c in r]
     assert [c for c in cells if c[:1] in ("=", "+", "@") and not number.match(c)] == []
+
+
+def test_a_diffs_csv_says_per_what_its_rows_are_and_the_verdict_beside_them(bench: Bench) -> None:
+    before = bench.path(step_recording(["gemm a pack"] * 2, outside="embed", replays=3).rows)
+    after = bench.path(step_recording(["gemm pack"] * 2, outside="embed", replays=3).rows)
+    done = profkit("diff", before, after, "--format", "csv", "--expect-removed", "1")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert {(r["name"], r["place"], r["per"]) for r in rows} == {
+        ("a", "layer", "layer"),
+        ("gemm", "layer", "layer"),
+        ("pack", "layer", "layer"),
+        ("embed", "outside", "step"),
+    }
+    assert done.stderr.startswith("CONFIRMED\n[launches-removed] 1 launch per layer is gone from 2 layers.\n")
+
+
+def test_the_csv_of_a_refused_diff_says_why_beside_it(bench: Bench) -> None:
+    before = bench.path(step_recording(["gemm pack"] * 2, replays=3).rows)
+    after = bench.path(step_recording(["gemm pack"] * 3, replays=3).rows)
+    done = profkit("diff", before, after, "--format", "csv")
+    assert (done.returncode, len(done.stdout.splitlines())) == (3, 1)
+    assert done.stderr.startswith("INCONCLUSIVE\n[other-layer-count] ")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("gemm combine/mask/fill pack", "gemm combine/pack", "after: --scope '^combine/mask' matches nothing"),
+        ("gemm combine/pack", "gemm combine/mask/fill pack", "before: --scope '^combine/mask' matches nothing"),
+    ],
+)
+def test_a_scope_that_one_side_lacks_names_the_side(bench: Bench, before: str, after: str, said: str) -> None:
+    paths = [bench.path(step_recording([layer] * 2, replays=3).rows) for layer in (before, after)]
+    done = profkit("diff", *paths, "--scope", "^combine/mask")
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+    assert ("Before has it" in done.stderr) == said.startswith("after")
+
+
+def test_a_sentence_has_the_numbers_of_its_row(bench: Bench) -> None:
+    # GIVEN 46 ns more, which the rows, rounded so that they add up, print as 3.01 → 3.05
+    before = bench.diff(
+        step_recording(["gemm:3004 x:1004 y:1004"] * 2, replays=3).rows,
+        step_recording(["gemm:3050 x:1004 y:1004"] * 2, replays=3).rows,
+    )
+    table = diff_table.build(before)
+    (gemm,) = [row for row in table.rows if row.name == "gemm"]
+    said = diff_sentences.others_line(before, table)
+    assert (gemm.us_before, gemm.us_after) == (301, 305)
+    assert said is not None
+    assert "the largest change is +0.04 µs a layer (95 % CI +0.04 to +0.05) in gemm" in said
+    assert gemm.interval is not None
+    assert gemm.interval[0] <= gemm.us_change <= gemm.interval[1]
 
 
 def test_csv_and_json_of_a_plain_trace_agree(bench: Bench) -> None:

@@ -162,7 +162,7 @@ def test_what_is_no_repeated_capture_is_not_touched_even_by_force(tmp_path: Path
     ("arguments", "message"),
     [
         ([TOY, "--pairs", "2"], "Give --variant"),
-        ([TOY, "--variant", "fused", "--pairs", "0"], "--pairs 0: at least one pair"),
+        ([TOY, "--variant", "fused", "--pairs", "0"], "--pairs 0: give a whole number"),
         ([TOY, "--variant", "fused", "--pairs", "2", "--stop-after", "0"], "--stop-after 0: give a number of seconds"),
         ([TOY, "--stop-after", "5"], "--stop-after belongs to repeated captures"),
         (["dcp-combine", "--against", "fuse"], "no variant 'fuse'. Did you mean fused?"),

@@ -120,6 +120,22 @@ def test_a_plan_that_recorded_nothing_yet_may_be_changed(tmp_path: Path) -> None
     assert names(tmp_path / "session") == ["capture.json", "fused"]
 
 
+def test_a_capture_that_is_refused_leaves_nothing_and_promises_no_resumption(tmp_path: Path) -> None:
+    wrong = [word if word != "fused" else "fuse" for word in ONE_ARM]
+    failed = profkit(*wrong, cwd=tmp_path)
+    assert failed.returncode == 2
+    assert "resumes" not in failed.stderr
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0"])
+def test_a_time_limit_is_a_time(tmp_path: Path, seconds: str) -> None:
+    failed = profkit(*ONE_ARM, "--stop-after", seconds, cwd=tmp_path)
+    assert failed.returncode == 2
+    assert f"--stop-after {seconds}: give a number of seconds above 0." in failed.stderr
+    assert names(tmp_path) == []
+
+
 def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     terminal, stderr = pty.openpty()
     size = os.terminal_size((100, 24))

@@ -1,0 +1,22 @@
+"""Counts in sentences: one launch is, two launches are."""
+
+from __future__ import annotations
+
+
+def counted(number: float, noun: str) -> str:
+    """`number` with `noun`, which is put in the plural unless the number is one: ``1 other launch``, ``2 launches``."""
+    return f"{number:g} {noun if number == 1 else _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+
+
+def are(number: float) -> str:
+    """``is`` of one, else ``are``."""
+    return "is" if number == 1 else "are"
+
+
+def were(number: float) -> str:
+    """``was`` of one, else ``were``."""
+    return "was" if number == 1 else "were"
