@@ -177,7 +177,7 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
     if comparison.timed:
         interval = "" if math.isnan(net.low) else f" (95 % CI {_us(net.low)} to {_us(net.high)})"
         text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer{interval}, "
-        text += f"{_us(net.ns_per_step)} µs of kernel time a step of {layers} layer{'' if layers == 1 else 's'}"
+        text += f"{_us(net.ns_per_step)} µs of kernel time a step of {counted(layers, 'layer')}"
         if not math.isnan(net.share_of_step):
             text += f" ({_milliseconds(net.ns_per_step)}{_percent(net.share_of_step)} of the {net.share_basis}"
             # The untraced step's time has a sentence of its own.
