@@ -17,6 +17,7 @@ from profkit.errors import ProfkitError, Terminated
 #: How long a child may take to end itself after SIGTERM before SIGKILL; nsys needs a moment to close its agent.
 GRACE_S = 3.0
 _POLL_S = 0.05
+_STATUS_S = 1.0
 #: How much of a failed child's log an error message may carry.
 _TAIL_BYTES = 20_000
 
@@ -93,6 +94,16 @@ def wait(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> int:
     while not has_ended(child, pid_file):
         time.sleep(_POLL_S)
     return status
+
+
+def status_soon(child: subprocess.Popen[bytes]) -> int | None:
+    """The exit status of `child`, None where it does not end within a moment.
+
+    A process of several threads is a zombie in /proc a little before its status can be had.
+    """
+    with suppress(subprocess.TimeoutExpired):
+        return child.wait(_STATUS_S)
+    return None
 
 
 def is_gone(pid_file: Path) -> bool:

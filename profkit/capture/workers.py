@@ -57,7 +57,8 @@ class Worker:
         Raises:
             ProfkitError: the worker refused the job, or failed; the log of a failure is kept and named.
         """
-        status = process.wait(self.child, self.job.pid_file) if wait else self.child.poll()
+        if wait:
+            process.wait(self.child, self.job.pid_file)
         result = read_result(self.job)
         if result is not None and "error" in result:
             raise ProfkitError(result["error"])
@@ -65,6 +66,7 @@ class Worker:
             crash = process.without_directories(result["crash"])
             raise ProfkitError(f"The workload failed: {crash}.{self._keep_log()}")
         if result is None:
+            status = process.status_soon(self.child)
             how = "" if status is None else f" ({process.describe_status(status)})"
             said = process.tail(self.log)
             raise ProfkitError(

@@ -171,13 +171,14 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
         return None
     launches = count(table.total.launches_change, sign=True)
     # A step runs all its layers, whichever are selected.
-    layers = len(comparison.before.chosen.layers)
+    layers, selected = len(comparison.before.chosen.layers), table.layers
+    of_step = f" of {counted(layers, 'layer')}" if selected == layers else f", in {selected} of its {layers} layers"
     per_step = net.launches_per_step
     text = f"Net: {launches} launches a layer, {count(Fraction(per_step).limit_denominator(1000), sign=True)} a step"
     if comparison.timed:
         interval = "" if math.isnan(net.low) else f" (95 % CI {_us(net.low)} to {_us(net.high)})"
         text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer{interval}, "
-        text += f"{_us(net.ns_per_step)} µs of kernel time a step of {counted(layers, 'layer')}"
+        text += f"{_us(net.ns_per_step)} µs of kernel time a step{of_step}"
         if not math.isnan(net.share_of_step):
             text += f" ({_milliseconds(net.ns_per_step)}{_percent(net.share_of_step)} of the {net.share_basis}"
             # The untraced step's time has a sentence of its own.
