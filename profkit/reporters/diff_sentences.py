@@ -127,7 +127,7 @@ def floor_line(comparison: Comparison) -> str | None:
     source = {
         "measured": "measured with the capture",
         "given": "as given",
-        "estimated": "estimated from the trace",
+        "estimated": "estimated from the fastest kernels of the trace",
     }
     return (
         f"Dispatch floor: {at_floor} of the {counted(len(gone), 'launch')} that {are(len(gone))} gone lasted "
