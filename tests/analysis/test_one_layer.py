@@ -31,7 +31,7 @@ def test_a_launch_that_runs_once_a_step_is_moved_out_of_one_layer(bench: Bench, 
 
 
 def test_a_step_is_of_all_its_layers_whichever_are_selected(bench: Bench) -> None:
-    for layers, said in ((4, "a step of 4 layers"), (1, "a step of 1 layer")):
+    for layers, said in ((4, "a step, in 1 of its 4 layers"), (1, "a step of 1 layer")):
         before, after = (step_recording([layer] * layers, replays=6).rows for layer in (EAGER, "gemm:3000 pack:1300"))
         comparison = bench.diff(before, after, layers=r"^layers\.0\.")
         assert f"{said} (" in str(net_line(comparison, build(comparison)))
