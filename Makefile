@@ -26,7 +26,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# About three minutes on two cores once .venv is there.
+# About six minutes on two cores once .venv is there.
 test: lint
 	$(BIN)/python -m pytest -n auto -m 'not slow'
 	$(BIN)/python -m pytest -n auto tests/kernels

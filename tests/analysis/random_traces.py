@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from nsys_builder import START_END, Kernel, Range, Rows
 from recording import Op, Recording
@@ -51,4 +51,10 @@ def process(draw: st.DrawFn, pid: int) -> Rows:
 
 TRACES = st.one_of(process(100), st.tuples(process(100), process(200)).map(lambda pair: pair[0] + pair[1]))
 #: An example takes some 50 ms and shrinking one takes minutes: a failing example is shown as drawn.
-EXAMPLES = settings(max_examples=10, deadline=None, phases=(Phase.explicit, Phase.generate))
+EXAMPLES = settings(
+    max_examples=20,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=(HealthCheck.too_slow,),
+)
