@@ -29,15 +29,19 @@ def find_fusions(
         if findings[position].status not in ("removed", "added"):
             position += 1
             continue
-        end = position
-        # A launch that moved out of the layers does not end a stretch: fused neighbours may surround it.
-        while end < len(findings) and findings[end].status in ("removed", "added", "moved"):
+        end, occurs = position, _layers(findings[position])
+        # A launch that moved out of the layers does not end a stretch: fused neighbours may surround it. One of other
+        # layers does: it cannot have become what runs in these.
+        while end < len(findings) and (
+            findings[end].status == "moved"
+            or (findings[end].status in ("removed", "added") and _layers(findings[end]) == occurs)
+        ):
             end += 1
         removed = [f for f in findings[position:end] if f.status == "removed"]
         added = [f for f in findings[position:end] if f.status == "added"]
         if removed:
-            behind = findings[end] if end < len(findings) else None
-            ahead = findings[position - 1] if position else None
+            behind = _beside(findings[end : end + 1], occurs)
+            ahead = _beside(findings[position - 1 : position] if position else (), occurs)
             if added:
                 fewer = _launches(added, after=True) / steps[1] < _launches(removed, after=False) / steps[0]
                 fusions.append(_fusion(removed, added, "new" if fewer else "replaced", layers, steps))
@@ -47,6 +51,17 @@ def find_fusions(
                     fusions.append(_fusion(removed, [absorber], evidence, layers, steps))
         position = end
     return fusions
+
+
+def _layers(finding: Finding) -> int:
+    """In how many layers a launch runs, on the side that has it."""
+    return max(finding.row.layers_before, finding.row.layers_after)
+
+
+def _beside(neighbour: Sequence[Finding], occurs: int) -> Finding | None:
+    """The launch next to a stretch, where it runs in as many layers and on both sides."""
+    kept = [f for f in neighbour if f.status in ("changed", "unchanged") and _layers(f) == occurs]
+    return kept[0] if kept else None
 
 
 def _absorber(behind: Finding | None, ahead: Finding | None, work_preserved: bool) -> tuple[Finding | None, str]:

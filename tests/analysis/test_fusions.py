@@ -47,6 +47,14 @@ def test_eight_launches_absorbed_by_the_one_behind_them_that_grew(bench: Bench) 
     assert fusions(comparison) == [(EIGHT.split(), "pack", "grew")]
 
 
+def test_a_launch_became_nothing_that_runs_in_other_layers(bench: Bench) -> None:
+    # GIVEN a layer that selects and four that mask, whose launches lie side by side in the table
+    before = ["scores topk/sort topk/store", *["flags mask"] * 4]
+    after = ["scores topk/select:1500", *["mask:1600"] * 4]
+    comparison = bench.diff(*(step_recording(side, replays=12, jitter_ns=4).rows for side in (before, after)))
+    assert fusions(comparison) == [(["sort", "store"], "select", "new"), (["flags"], "mask", "grew")]
+
+
 def test_launches_absorbed_by_the_one_before_them(bench: Bench) -> None:
     comparison = bench.diff(step("gemm:3000 bias relu pack"), step("gemm:3500 pack", seed=1))
     assert fusions(comparison) == [(["bias", "relu"], "gemm", "grew")]
