@@ -17,42 +17,25 @@ set -uo pipefail
 
 directory=${1:?usage: record_dsa.sh DIRECTORY [options]}
 shift
-root=$(cd "$(dirname "$0")/.." && pwd)
-python=${PYTHON:-python3}
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
-mkdir -p "$directory"
-failed=0
-
-# step OUTPUT LIMIT_SECONDS ARGUMENTS…; OUTPUT - is the terminal.
-step() {
-  local output=$1 limit=$2 started=$SECONDS status
-  shift 2
-  echo "== $*"
-  if [ "$output" = - ]; then output=/dev/stdout; else output="$directory/$output"; fi
-  timeout --foreground --signal=TERM --kill-after=10 "$limit" "$python" -m profkit.cli "$@" > "$output"
-  status=$?
-  echo "-- exit status $status after $((SECONDS - started)) s"
-  if [ "$status" -ne 0 ]; then failed=$((failed + 1)); fi
-}
+# shellcheck source=benchmarks/recording.sh
+. "$(dirname "$0")/recording.sh"
 
 # compare NAME BEFORE AFTER [options of diff]
 compare() {
   local name=$1 before=$directory/$2 after=$directory/$3
   shift 3
-  step - 60 diff "$before" "$after" "$@"
-  step "diff-$name.md" 60 diff "$before" "$after" --format md "$@"
-  step "diff-$name.json" 60 diff "$before" "$after" --format json "$@"
+  step 0 - 60 diff "$before" "$after" "$@"
+  step 0 "diff-$name.md" 60 diff "$before" "$after" --format md "$@"
+  step 0 "diff-$name.json" 60 diff "$before" "$after" --format json "$@"
 }
 
 for variant in old new bounded one-kernel; do
-  step - 60 capture dsa-candidates --variant "$variant" --profiler nsys --replays 10 --no-floor --no-keep-report \
+  step 0 - 60 capture dsa-candidates --variant "$variant" --profiler nsys --replays 10 --no-floor --no-keep-report \
     --force -o "$directory/$variant" "$@"
-  step "layers-$variant.txt" 60 layers "$directory/$variant"
+  step 0 "layers-$variant.txt" 60 layers "$directory/$variant"
 done
 compare old-new old new
 compare old-bounded old bounded
 compare new-one-kernel new one-kernel
 compare new-one-kernel-consumers new one-kernel --layers consumer --expect-removed 1 --expect-fused
-find "$directory" -name '*.sqlite' -size +0 -exec ls -l {} + | awk '{print $5, $NF}'
-echo "failed steps: $failed"
-exit "$failed"
+finish

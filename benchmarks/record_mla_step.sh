@@ -16,23 +16,8 @@ directory=${1:?$usage}
 pairs=${2:?$usage}
 seconds=${3:?$usage}
 shift 3
-root=$(cd "$(dirname "$0")/.." && pwd)
-python=${PYTHON:-python3}
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
-mkdir -p "$directory"
-failed=0
-
-# step EXPECTED_STATUS OUTPUT LIMIT_SECONDS ARGUMENTS…; OUTPUT - is the terminal.
-step() {
-  local expected=$1 output=$2 limit=$3 started=$SECONDS status
-  shift 3
-  echo "== $*"
-  if [ "$output" = - ]; then output=/dev/stdout; else output="$directory/$output"; fi
-  timeout --foreground --signal=TERM --kill-after=10 "$limit" "$python" -m profkit.cli "$@" > "$output"
-  status=$?
-  echo "-- exit status $status after $((SECONDS - started)) s"
-  if [ "$status" -ne "$expected" ]; then failed=$((failed + 1)); fi
-}
+# shellcheck source=benchmarks/recording.sh
+. "$(dirname "$0")/recording.sh"
 
 for variant in hoisted hoisted-pack dropped; do
   step 0 - 60 capture mla-step --variant "$variant" --profiler nsys --replays 10 --no-floor --no-keep-report --force \
@@ -51,6 +36,4 @@ done
 for variant in hoisted hoisted-pack dropped; do
   step 0 "layers-$variant.txt" 60 layers "$directory/single/$variant"
 done
-find "$directory" -name '*.sqlite' -size +0 -exec ls -l {} + | awk '{print $5, $NF}'
-echo "failed steps: $failed"
-exit "$failed"
+finish

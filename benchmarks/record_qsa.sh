@@ -15,24 +15,10 @@ usage="usage: record_qsa.sh DIRECTORY SECONDS [options]"
 directory=${1:?$usage}
 seconds=${2:?$usage}
 shift 2
-root=$(cd "$(dirname "$0")/.." && pwd)
-python=${PYTHON:-python3}
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+# shellcheck source=benchmarks/recording.sh
+. "$(dirname "$0")/recording.sh"
 mkdir -p "$directory/r1024" "$directory/r4"
-failed=0
 longest=0
-
-# step EXPECTED_STATUS OUTPUT ARGUMENTS…; OUTPUT - is the terminal.
-step() {
-  local expected=$1 output=$2 started=$SECONDS status
-  shift 2
-  echo "== $*"
-  if [ "$output" = - ]; then output=/dev/stdout; else output="$directory/$output"; fi
-  timeout --foreground --signal=TERM --kill-after=10 60 "$python" -m profkit.cli "$@" > "$output"
-  status=$?
-  echo "-- exit status $status after $((SECONDS - started)) s"
-  if [ "$status" -ne "$expected" ]; then failed=$((failed + 1)); fi
-}
 
 # record ROWS VARIANT OPTIONS…
 record() {
@@ -43,7 +29,7 @@ record() {
     failed=$((failed + 1))
     return
   fi
-  step 0 - capture qsa-attention --variant "$variant" --shape "rows=$rows" --profiler nsys --replays 10 --no-floor \
+  step 0 - 60 capture qsa-attention --variant "$variant" --shape "rows=$rows" --profiler nsys --replays 10 --no-floor \
     --no-keep-report --force -o "$directory/r$rows/$variant" "$@"
   took=$((SECONDS - started))
   if [ "$took" -gt "$longest" ]; then longest=$took; fi
@@ -53,13 +39,11 @@ for point in 1024:default 1024:sm_90 1024:dropped 4:default 4:sm_90; do
   record "${point%%:*}" "${point#*:}" "$@"
 done
 for rows in 1024 4; do
-  step 0 "r$rows/diff.txt" diff "$directory/r$rows/default" "$directory/r$rows/sm_90"
-  step 0 "r$rows/diff.json" diff "$directory/r$rows/default" "$directory/r$rows/sm_90" --format json
+  step 0 "r$rows/diff.txt" 60 diff "$directory/r$rows/default" "$directory/r$rows/sm_90"
+  step 0 "r$rows/diff.json" 60 diff "$directory/r$rows/default" "$directory/r$rows/sm_90" --format json
   for variant in default sm_90; do
-    step 0 "r$rows/layers-$variant.txt" layers "$directory/r$rows/$variant"
+    step 0 "r$rows/layers-$variant.txt" 60 layers "$directory/r$rows/$variant"
   done
 done
-step 1 r1024/diff-dropped.txt diff "$directory/r1024/default" "$directory/r1024/dropped"
-find "$directory" -name '*.sqlite' -size +0 -exec ls -l {} + | awk '{print $5, $NF}'
-echo "failed steps: $failed"
-exit "$failed"
+step 1 r1024/diff-dropped.txt 60 diff "$directory/r1024/default" "$directory/r1024/dropped"
+finish

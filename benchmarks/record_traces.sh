@@ -12,29 +12,18 @@ set -uo pipefail
 directory=${1:?usage: record_traces.sh DIRECTORY [options]}
 shift
 options=("$@")
-root=$(cd "$(dirname "$0")/.." && pwd)
-python=${PYTHON:-python3}
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
-failed=0
-
-step() {
-  local started=$SECONDS status
-  echo "== $*"
-  timeout --signal=TERM --kill-after=10 120 "$python" -m profkit.cli "$@"
-  status=$?
-  echo "-- exit status $status after $((SECONDS - started)) s"
-  if [ "$status" -ne 0 ]; then failed=$((failed + 1)); fi
-}
+# shellcheck source=benchmarks/recording.sh
+. "$(dirname "$0")/recording.sh"
 
 # record WORKLOAD PROFILER INTO VARIANT [options for this one]
 record() {
   local workload=$1 profiler=$2 into=$3 variant=$4
   shift 4
-  step capture "$workload" --variant "$variant" --profiler "$profiler" --force -o "$directory/$into/$variant" "$@" \
+  step 0 - 120 capture "$workload" --variant "$variant" --profiler "$profiler" --force -o "$directory/$into/$variant" "$@" \
     "${options[@]}"
 }
 
-step doctor
+step 0 - 120 doctor
 for variant in eager fused; do
   record dcp-combine nsys nsys "$variant" --graph-level
 done
@@ -45,5 +34,4 @@ for variant in eager fused; do
   record dcp-ag-rs nsys nsys-ag-rs "$variant"
   record dcp-combine torch torch "$variant"
 done
-echo "failed steps: $failed (after $SECONDS s)"
-exit "$failed"
+finish

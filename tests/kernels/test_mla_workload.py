@@ -10,9 +10,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the kernels need torch")
 pytest.importorskip("triton", reason="the kernels need triton")
 
-from dcp_oracle import bits  # noqa: E402
 from mla_cases import WORKLOAD, context  # noqa: E402
-from step_runs import opened_ranges, run, same  # noqa: E402
+from step_runs import opened_ranges, replays, run, same  # noqa: E402
 
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.kernels.mla_step.inputs import draw_inputs  # noqa: E402
@@ -205,17 +204,7 @@ def test_a_captured_graph_follows_changed_lengths(variant: str) -> None:
     """Captured with one set of lengths, replayed with others: the mask and the attention must both follow."""
     built = context(variant, "cuda", **REAL)
     step = build_step(built, all_gather=other_ranks_heads)
-    sets: tuple[InputSet, ...] = ("timing", "digest")
-    expected = {inputs: run(step, inputs) for inputs in sets}
-    graph = torch.cuda.CUDAGraph()
-    step.refresh("timing")
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        step.run(lambda name: nullcontext())
-    for inputs in ("digest", "timing", "digest"):
-        step.refresh(inputs)
-        graph.replay()
-        torch.cuda.synchronize()
-        assert same({name: bits(tensor) for name, tensor in step.outputs().items()}, expected[inputs])
+    for inputs, equal in replays(step):
+        assert equal
         if variant != "dropped":
             compare_with_reference(built, inputs, step.outputs(), TOLERANCE["bf16"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import pytest
 
@@ -11,6 +10,7 @@ torch = pytest.importorskip("torch", reason="the kernels need torch")
 pytest.importorskip("triton", reason="the kernels need triton")
 
 from qsa_cases import WORKLOAD, context  # noqa: E402
+from step_runs import opened_ranges  # noqa: E402
 
 from profkit.capture.deviations import against_references  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
@@ -97,17 +97,7 @@ def test_layers_differ_and_the_seed_decides_the_inputs(device: str) -> None:
 def test_ranges_of_a_layer(splits: int, inside: list[str], device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = (Entry(32, splits, 1),) * 9
     monkeypatch.setitem(TABLES, "default", Table("of one entry", entries, entries))  # type: ignore[arg-type]
-    opened: list[str] = []
-    path: list[str] = []
-
-    @contextmanager
-    def scope(name: str) -> Iterator[None]:
-        path.append(name)
-        opened.append("/".join(path))
-        yield
-        path.pop()
-
-    WORKLOAD.build(context("default", device, layers=1)).run(scope)
+    opened = opened_ranges(WORKLOAD.build(context("default", device, layers=1)))
     assert opened == ["layers.0.qsa", *(f"layers.0.qsa/{name}" for name in inside)]
 
 

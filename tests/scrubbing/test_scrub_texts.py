@@ -45,7 +45,7 @@ def test_plain_texts_stay(text: str) -> None:
     [
         ("/home/alice/x.py(12): f", "x.py(12): f"),
         ("/home/alice", "…"),
-        ("~/work/k.cu", "k.cu"),
+        ("~/src/k.cu", "k.cu"),
         (r"C:\Users\bob\k.cu", "k.cu"),
         (r"\\server\share\data", "…"),
         ("open '/home/alice/My Files/a.bin'", "open 'a.bin'"),
