@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
+from dsa_control import set_flags_only
 
 from profkit.kernels.dsa.apply import apply_candidate_mask
 from profkit.kernels.dsa.bounds import num_blocks
@@ -43,6 +44,7 @@ class PointTensors:
     Attributes:
         source: ``[R, W]`` fp32, never written.
         logits, flags: one for each buffer in turn; the flags are set for `candidates`.
+        scratch_flags: as many, that no mask reads.
         candidates, scores: what the bounded form makes of the source; scores are -inf behind the live blocks.
     """
 
@@ -54,6 +56,7 @@ class PointTensors:
         self.source = pristine.clone(memory_format=torch.contiguous_format)
         self.logits = [self.source.clone() for _ in range(copies)]
         self.flags = [empty_flags(rows, width, BLOCK_SIZE, device) for _ in range(copies)]
+        self.scratch_flags = [torch.empty_like(flags) for flags in self.flags]
         self.ends = torch.full((rows,), point.context, dtype=torch.int32, device=device)
         self.candidates = torch.empty(rows, CANDIDATES, dtype=torch.int32, device=device)
         self.scratch_candidates = torch.empty_like(self.candidates)
@@ -111,8 +114,9 @@ def mask_arms(point: Point) -> Iterator[Arm]:
 
 
 def flag_arms(point: Point) -> Iterator[Arm]:
-    """The flags alone."""
-    rows = point.rows
+    """The flags alone; without the clear as a control, whose flags are of no use."""
+    rows, blocks = point.rows, num_blocks(point.context, BLOCK_SIZE)
+    live_flags = rows * (blocks + 1)
     listed = 4 * rows * CANDIDATES
 
     def full(tensors: PointTensors, buffer: int) -> None:
@@ -122,8 +126,13 @@ def flag_arms(point: Point) -> Iterator[Arm]:
     def live(tensors: PointTensors, buffer: int) -> None:
         flag_candidates(tensors.flags[buffer], tensors.candidates, None, tensors.ends, point.width, BLOCK_SIZE)
 
+    def no_clear(tensors: PointTensors, buffer: int) -> None:
+        set_flags_only(tensors.scratch_flags[buffer], tensors.candidates, tensors.ends, point.width, BLOCK_SIZE)
+
     yield Arm("flags, full width", full, listed, rows * (num_blocks(point.width, BLOCK_SIZE) + 1), rows * CANDIDATES)
-    yield Arm("flags, live", live, listed, rows * (num_blocks(point.context, BLOCK_SIZE) + 1), rows * CANDIDATES)
+    yield Arm("flags, live", live, listed, live_flags, rows * CANDIDATES)
+    yield Arm("flags, live, again", live, listed, live_flags, rows * CANDIDATES)
+    yield Arm("flags, live, no clear", no_clear, listed, rows * min(blocks, CANDIDATES), rows * CANDIDATES)
 
 
 def whole_mask_arms(point: Point) -> Iterator[Arm]:
@@ -167,6 +176,7 @@ def select_arms(point: Point) -> Iterator[Arm]:
     yield Arm("scores, full width", scores_full, 4 * columns, all_scores, columns)
     yield Arm("scores, live, PR (fill + scores)", scores_pr, 4 * columns, all_scores, columns)
     yield Arm("scores, live, tuned", scores_tuned, 4 * columns, live_scores, columns)
+    yield Arm("scores, live, tuned, again", scores_tuned, 4 * columns, live_scores, columns)
     yield Arm("top-k, torch.topk + store", torch_topk, all_scores, listed, rows * num_blocks(point.width, BLOCK_SIZE))
     yield Arm("top-k, bounded", bounded_topk, live_scores, listed, blocks)
     for form in ("full-width", "live", "bounded"):

@@ -230,7 +230,19 @@ def sweep(point: Point) -> list[Row]:
 
 
 def numbers(row: Row) -> str:
-    names = ("floor", "total", "programs", "least_run", "tile", "warps", "vector", "wide")
+    names = (
+        "floor",
+        "total",
+        "programs",
+        "least_run",
+        "cut_tile",
+        "cut_warps",
+        "tile",
+        "warps",
+        "vector",
+        "early",
+        "wide",
+    )
     listed = ", ".join(f"{name} {row[name]}" for name in names if name in row)
     return f"{listed}{' (default)' if row['default'] else ''}"
 

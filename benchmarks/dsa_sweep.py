@@ -11,7 +11,7 @@ from dsa_arms import BLOCK_SIZE, Point, PointTensors
 
 from profkit.kernels.dsa.bounds import num_blocks
 from profkit.kernels.dsa.flags import TUNED_FLAGS, FlagLaunch, flag_candidates
-from profkit.kernels.dsa.fused import TUNED_FUSED, FusedLaunch, flag_and_mask
+from profkit.kernels.dsa.fused import FusedLaunch, flag_and_mask, tuned_fused
 from profkit.kernels.dsa.mask import PR_MASK, MaskLaunch, mask_columns, tuned_mask
 from profkit.kernels.dsa.programs import ProgramPolicy
 from profkit.kernels.dsa.scores import PR_SCORES, TUNED_SCORES, ScoreLaunch, block_scores
@@ -65,9 +65,10 @@ def _masks(point: Point) -> Iterator[Candidate]:
         # Below a floor of 8 many rows have fewer programs only where the total is low too.
         *(replace(PR_MASK, programs=ProgramPolicy(floor, 1024)) for floor in (1, 2, 4)),
         *(
-            MaskLaunch(ProgramPolicy(1, total), tile, warps, 4)
+            replace(tuned, programs=ProgramPolicy(1, total), tile=tile, warps=warps)
             for total, tile, warps in itertools.product(TOTALS, (1024, 2048, 4096, 8192), (4, 8))
         ),
+        *(replace(tuned, tile=tile, early=early) for tile in (2048, 4096) for early in (0, 1, 2)),
     ]
     for launch in launches:
 
@@ -81,8 +82,11 @@ def _masks(point: Point) -> Iterator[Candidate]:
 
 def _flags(point: Point) -> Iterator[Candidate]:
     launches = [
-        FlagLaunch(ProgramPolicy(1, total), least_run, warps)
-        for total, least_run, warps in itertools.product((264, 512, 1024), (1024, 4096), (4, 8))
+        *(
+            FlagLaunch(ProgramPolicy(1, total), least_run, warps, candidate_step=2048)
+            for total, least_run, warps in itertools.product((264, 512, 1024), (1024, 4096), (4, 8))
+        ),
+        replace(TUNED_FLAGS, candidate_step=1024),
     ]
     for launch in (TUNED_FLAGS, *launches):
 
@@ -94,22 +98,31 @@ def _flags(point: Point) -> Iterator[Candidate]:
 
 
 def _fused(point: Point) -> Iterator[Candidate]:
+    tuned = tuned_fused(point.rows)
     launches = [
-        replace(TUNED_FUSED, programs=ProgramPolicy(1, total), tile=tile, warps=warps)
-        for total, (tile, warps) in itertools.product((528, 1024, 2048), ((2048, 4), (4096, 4), (4096, 8), (8192, 8)))
+        *(
+            replace(tuned, programs=ProgramPolicy(1, total), tile=tile, warps=warps)
+            for total, (tile, warps) in itertools.product(
+                (528, 1024, 2048), ((2048, 4), (4096, 4), (4096, 8), (8192, 8))
+            )
+        ),
+        *(replace(tuned, least_run=least_run) for least_run in (256, 512, 1024)),
     ]
-    for launch in (TUNED_FUSED, *launches):
+    for launch in (tuned, *launches):
 
         def call(tensors: PointTensors, buffer: int, launch: FusedLaunch = launch) -> None:
             flag_and_mask(tensors.logits[buffer], tensors.candidates, None, tensors.ends, BLOCK_SIZE, launch=launch)
 
-        yield Candidate("fused", launch, _runs(point, launch), launch == TUNED_FUSED, call)
+        yield Candidate("fused", launch, _runs(point, launch), launch == tuned, call)
 
 
 def _scores(point: Point) -> Iterator[Candidate]:
     launches = [
-        ScoreLaunch(ProgramPolicy(1, total), tile, 4, True)
-        for total, tile in itertools.product((1024, 2048, 4096, 8192), (128, 256, 512))
+        *(
+            ScoreLaunch(ProgramPolicy(1, total), tile, 4, True, early_columns=0)
+            for total, tile in itertools.product((1024, 2048, 4096, 8192), (128, 256, 512))
+        ),
+        replace(TUNED_SCORES, early_columns=1 << 30),
     ]
     for launch in (TUNED_SCORES, PR_SCORES, *launches):
 
@@ -122,8 +135,11 @@ def _scores(point: Point) -> Iterator[Candidate]:
 
 def _topk(point: Point) -> Iterator[Candidate]:
     launches = [
-        replace(TUNED_TOPK, programs=ProgramPolicy(1, total), tile=tile, warps=warps)
-        for total, (tile, warps) in itertools.product((128, 256, 528, 1024), ((2048, 8), (1024, 4), (2048, 16)))
+        *(
+            replace(TUNED_TOPK, programs=ProgramPolicy(1, total), cut_tile=tile, cut_warps=warps)
+            for total, (tile, warps) in itertools.product((128, 256, 528, 1024), ((2048, 8), (1024, 4), (2048, 16)))
+        ),
+        *(replace(TUNED_TOPK, tile=tile, warps=warps) for tile, warps in ((1024, 8), (2048, 4), (2048, 8), (2048, 16))),
     ]
     for launch in (TUNED_TOPK, *launches):
 
@@ -131,7 +147,7 @@ def _topk(point: Point) -> Iterator[Candidate]:
             out = tensors.scratch_candidates
             topk_live(tensors.scores, None, tensors.ends, out, point.width, BLOCK_SIZE, launch=launch)
 
-        programs = launch.programs.row_programs(point.rows, -(-num_blocks(point.width, BLOCK_SIZE) // launch.tile))
+        programs = launch.programs.row_programs(point.rows, -(-num_blocks(point.width, BLOCK_SIZE) // launch.cut_tile))
         yield Candidate("top-k", launch, programs, launch == TUNED_TOPK, call)
 
 

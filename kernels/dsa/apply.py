@@ -9,7 +9,7 @@ import torch
 from profkit.capture.ranges import no_ranges
 from profkit.kernels.dsa.bounds import check_rows
 from profkit.kernels.dsa.flags import TUNED_FLAGS, FlagLaunch, empty_flags, flag_candidates
-from profkit.kernels.dsa.fused import TUNED_FUSED, FusedLaunch, flag_and_mask
+from profkit.kernels.dsa.fused import FusedLaunch, flag_and_mask
 from profkit.kernels.dsa.mask import PR_MASK, MaskLaunch, mask_columns
 from profkit.workload import Scope
 
@@ -29,7 +29,7 @@ def apply_candidate_mask(
     form: MaskForm = "bounded",
     flag_launch: FlagLaunch = TUNED_FLAGS,
     mask_launch: MaskLaunch | None = None,
-    fused_launch: FusedLaunch = TUNED_FUSED,
+    fused_launch: FusedLaunch | None = None,
     scope: Scope = no_ranges,
 ) -> None:
     """Set every column of a row that lies in none of its candidate blocks to -inf, in place.
@@ -45,7 +45,7 @@ def apply_candidate_mask(
             be in any order, repeated, and past the width.
         form: what is launched.
         flag_launch, mask_launch: of the bounded form; a mask_launch of None is chosen by the shapes.
-        fused_launch: of the one kernel.
+        fused_launch: of the one kernel; None is chosen by the shapes.
         scope: opens the ranges ``flags``, where these have a kernel of their own, and ``mask``.
 
     Raises:

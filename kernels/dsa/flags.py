@@ -15,9 +15,9 @@ import triton.language as tl
 from profkit.kernels.dsa.bounds import live_blocks, live_range, num_blocks
 from profkit.kernels.dsa.programs import ProgramPolicy
 
-#: Bytes that the full-width form clears in one step, and candidates that either form reads in one.
+#: Bytes that the full-width form clears in one step, and candidates that it reads in one.
 _PR_CLEAR_STEP = 1024
-_CANDIDATE_STEP = 1024
+_PR_CANDIDATE_STEP = 1024
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,16 @@ class FlagLaunch:
         programs: programs a row, each with a run of blocks of its own.
         least_run: the fewest blocks a program, a multiple of 16: every program reads all candidates of its row.
         warps: warps a program.
+        candidate_step: candidates read at once, a power of two.
     """
 
     programs: ProgramPolicy
     least_run: int
     warps: int
+    candidate_step: int
 
 
-TUNED_FLAGS = FlagLaunch(ProgramPolicy(floor=1, total=512), least_run=4096, warps=4)
+TUNED_FLAGS = FlagLaunch(ProgramPolicy(floor=1, total=512), least_run=4096, warps=4, candidate_step=2048)
 
 
 def edge_slot(blocks: int) -> int:
@@ -49,8 +51,18 @@ def empty_flags(rows: int, width: int, block_size: int, device: torch.device | s
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def load_candidates(
+    candidates_ptr: tl.tensor, stride_slot: tl.tensor, base: tl.tensor, stop: tl.tensor, STEP: tl.constexpr
+) -> tl.tensor:
+    """The candidates in slots ``[base, base + STEP)`` that lie below `stop`, and -1 for the others."""
+    slot = base + tl.arange(0, STEP)
+    return tl.load(candidates_ptr + slot * stride_slot, mask=slot < stop, other=-1)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def set_flags(
     flags_ptr: tl.tensor,
+    block: tl.tensor,
     candidates_ptr: tl.tensor,
     stride_slot: tl.tensor,
     slots: tl.tensor,
@@ -61,31 +73,28 @@ def set_flags(
     sets_edge: tl.tensor,
     STEP: tl.constexpr,
 ) -> None:
-    """Set the flags of candidates in ``[first, stop)``; those from `past_width` on set the edge slot."""
+    """Set the flags of candidates in ``[first, stop)``; those from `past_width` on set the edge slot.
+
+    `block` holds the first STEP candidates.
+    """
     for base in range(0, slots, STEP):
-        slot = base + tl.arange(0, STEP)
-        block = tl.load(candidates_ptr + slot * stride_slot, mask=slot < slots, other=-1)
         one = tl.full([STEP], 1, tl.uint8)
         tl.store(flags_ptr + block, one, mask=(block >= first) & (block < stop))
         if sets_edge:
             tl.store(flags_ptr + edge + tl.zeros([STEP], tl.int32), one, mask=(block >= 0) & (block >= past_width))
+        block = load_candidates(candidates_ptr, stride_slot, base + STEP, slots, STEP)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def build_flags(
+def clear_flags(
     flags_ptr: tl.tensor,
-    candidates_ptr: tl.tensor,
-    stride_slot: tl.tensor,
-    slots: tl.tensor,
     first: tl.tensor,
     stop: tl.tensor,
-    past_width: tl.tensor,
     edge: tl.tensor,
-    sets_edge: tl.tensor,
+    clears_edge: tl.tensor,
     CLEAR_STEP: tl.constexpr,
-    STEP: tl.constexpr,
 ) -> None:
-    """Clear the flags ``[first, stop)``, and the edge slot if asked to, then set them; `first` is a multiple of 16.
+    """Clear the flags ``[first, stop)``, and the edge slot if asked to, and wait; `first` is a multiple of 16.
 
     Whole 16 bytes are cleared: the bytes past `stop` belong to no other program and lie before the edge slot.
     """
@@ -94,10 +103,9 @@ def build_flags(
         byte = (unit * 16)[:, None] + tl.arange(0, 16)[None, :]
         zero = tl.zeros([CLEAR_STEP // 16, 16], tl.uint8)
         tl.store(flags_ptr + byte, zero, mask=(unit * 16 < stop)[:, None])
-    if sets_edge:
+    if clears_edge:
         tl.store(flags_ptr + edge, tl.zeros([], tl.uint8))
     tl.debug_barrier()
-    set_flags(flags_ptr, candidates_ptr, stride_slot, slots, first, stop, past_width, edge, sets_edge, STEP)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -137,7 +145,10 @@ def flags_full_width_kernel(
     tl.debug_barrier()
     past_width = tl.cdiv(width - start, BS)
     candidates_ptr += row * candidates_stride_row
-    set_flags(flags_ptr, candidates_ptr, candidates_stride_slot, slots, 0, past_width, past_width, edge, True, STEP)
+    block = load_candidates(candidates_ptr, candidates_stride_slot, 0, slots, STEP)
+    set_flags(
+        flags_ptr, block, candidates_ptr, candidates_stride_slot, slots, 0, past_width, past_width, edge, True, STEP
+    )
 
 
 # Not told that slots are adjacent, each thread loads one candidate at a time. A wider load would be no faster, and its
@@ -163,21 +174,23 @@ def flags_live_kernel(
 ) -> None:
     """One run of a row's live blocks: clear its flags and set those of the candidates in it. No flag is shared."""
     row = tl.program_id(0).to(tl.int64)
+    candidates_ptr += row * candidates_stride_row
+    owns_edge = tl.program_id(1) == 0
+    # Only a row's first program is sure to need candidates, and need not wait for the ends to load them.
+    block = tl.full([STEP], -1, tl.int32)
+    if owns_edge:
+        block = load_candidates(candidates_ptr, candidates_stride_slot, 0, slots, STEP)
     start, limit = live_range(starts_ptr, ends_ptr, row_repeat, width, HAS_STARTS)
     first, stop = run_of_blocks(live_blocks(start, limit, BS), LEAST_RUN)
-    owns_edge = tl.program_id(1) == 0
     if (first < stop) | owns_edge:
-        build_flags(
-            flags_ptr + row * flags_stride_row,
-            candidates_ptr + row * candidates_stride_row,
-            candidates_stride_slot,
-            slots,
-            first,
-            stop,
-            tl.cdiv(width - start, BS),
-            edge,
-            owns_edge,
-            CLEAR_STEP,
+        if not owns_edge:
+            block = load_candidates(candidates_ptr, candidates_stride_slot, 0, slots, STEP)
+        flags_ptr += row * flags_stride_row
+        past_width = tl.cdiv(width - start, BS)
+        clear_flags(flags_ptr, first, stop, edge, owns_edge, CLEAR_STEP)
+        set_flags(
+            *(flags_ptr, block, candidates_ptr, candidates_stride_slot, slots),
+            *(first, stop, past_width, edge, owns_edge),
             STEP,
         )
 
@@ -204,9 +217,10 @@ def flag_candidates(
     blocks = num_blocks(width, block_size)
     arguments = (flags, candidates, starts, ends, flags.stride(0), *candidates.stride())
     arguments = (*arguments, slots, width, edge_slot(blocks), row_repeat)
-    constants = {"HAS_STARTS": starts is not None, "BS": block_size, "STEP": _CANDIDATE_STEP}
+    constants = {"HAS_STARTS": starts is not None, "BS": block_size}
     if launch is None:
-        flags_full_width_kernel[(rows, 1, 1)](*arguments, **constants, CLEAR_STEP=_PR_CLEAR_STEP)
+        steps = {"CLEAR_STEP": _PR_CLEAR_STEP, "STEP": _PR_CANDIDATE_STEP}
+        flags_full_width_kernel[(rows, 1, 1)](*arguments, **constants, **steps)
         return
     grid = (rows, launch.programs.row_programs(rows, -(-blocks // launch.least_run)), 1)
     flags_live_kernel[grid](
@@ -214,6 +228,7 @@ def flag_candidates(
         **constants,
         LEAST_RUN=launch.least_run,
         CLEAR_STEP=clear_step(launch.warps),
+        STEP=launch.candidate_step,
         num_warps=launch.warps,
     )
 

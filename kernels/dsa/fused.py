@@ -13,8 +13,16 @@ import triton
 import triton.language as tl
 
 from profkit.kernels.dsa.bounds import live_blocks, live_range, num_blocks
-from profkit.kernels.dsa.flags import build_flags, clear_step, edge_slot, empty_flags, run_of_blocks
-from profkit.kernels.dsa.mask import can_vectorise, mask_tile
+from profkit.kernels.dsa.flags import (
+    clear_flags,
+    clear_step,
+    edge_slot,
+    empty_flags,
+    load_candidates,
+    run_of_blocks,
+    set_flags,
+)
+from profkit.kernels.dsa.mask import can_vectorise, mask_tile, tile_flags, whole_vectors
 from profkit.kernels.dsa.programs import ProgramPolicy
 
 
@@ -24,7 +32,7 @@ class FusedLaunch:
 
     Args:
         programs: programs a row, each with a run of blocks of its own.
-        least_run: the fewest blocks a program, a multiple of 16.
+        least_run: the fewest blocks a program, a multiple of 16: every program reads all candidates of its row.
         tile: columns that a program masks at once, a power of two.
         warps: warps a program.
         candidate_step: candidates read at once, a power of two.
@@ -37,7 +45,11 @@ class FusedLaunch:
     candidate_step: int
 
 
-TUNED_FUSED = FusedLaunch(ProgramPolicy(floor=1, total=1024), least_run=256, tile=4096, warps=4, candidate_step=2048)
+def tuned_fused(rows: int) -> FusedLaunch:
+    """The launch that is used where none is given: runs are the longer, the more of the device rows alone fill."""
+    least_run = 256 if rows < 32 else 512 if rows < 128 else 1024
+    policy = ProgramPolicy(floor=1, total=1024)
+    return FusedLaunch(policy, least_run=least_run, tile=4096, warps=4, candidate_step=2048)
 
 
 # Not told that slots are adjacent, each thread loads one candidate at a time. A wider load would be no faster, and its
@@ -80,6 +92,7 @@ def flag_and_mask_kernel(
                 row_ptr,
                 stride_col,
                 row_flags_ptr,
+                tl.zeros([TILE], tl.uint8),
                 edge,
                 tile * TILE,
                 before,
@@ -92,27 +105,25 @@ def flag_and_mask_kernel(
                 1,
             )
     if first < stop:
-        build_flags(
+        clear_flags(row_flags_ptr, first, stop, edge, stop == blocks, CLEAR_STEP)
+        candidates_ptr += row * candidates_stride_row
+        set_flags(
             row_flags_ptr,
-            candidates_ptr + row * candidates_stride_row,
-            candidates_stride_slot,
-            slots,
-            first,
-            stop,
-            tl.cdiv(width - start, BS),
-            edge,
-            stop == blocks,
-            CLEAR_STEP,
+            load_candidates(candidates_ptr, candidates_stride_slot, 0, slots, STEP),
+            *(candidates_ptr, candidates_stride_slot, slots),
+            *(first, stop, tl.cdiv(width - start, BS), edge, stop == blocks),
             STEP,
         )
         tl.debug_barrier()
         stop_vector = tl.cdiv(tl.minimum(start + stop * BS, limit), VECTOR)
         first_vector = start + first * BS if HAS_STARTS else first * (BS // VECTOR)
+        live = tl.minimum(whole_vectors(limit, width, VECTOR), stop_vector)
         for vector in range(first_vector, stop_vector, TILE // VECTOR):
             mask_tile(
                 row_ptr,
                 stride_col,
                 row_flags_ptr,
+                tile_flags(row_flags_ptr, vector, live, start, BS, TILE, VECTOR),
                 edge,
                 vector,
                 stop_vector,
@@ -133,14 +144,16 @@ def flag_and_mask(
     ends: torch.Tensor,
     block_size: int,
     row_repeat: int = 1,
-    launch: FusedLaunch = TUNED_FUSED,
+    launch: FusedLaunch | None = None,
 ) -> None:
     """Set the live columns that are in no candidate's block to -inf, and those before the start: one kernel.
 
     Args:
         logits, candidates, starts, ends, block_size, row_repeat: see `bounds.check_rows`.
+        launch: `tuned_fused` where none is given.
     """
     rows, width = logits.shape
+    launch = launch or tuned_fused(rows)
     blocks = num_blocks(width, block_size)
     flags = empty_flags(rows, width, block_size, logits.device)
     grid = (rows, launch.programs.row_programs(rows, -(-blocks // launch.least_run)), 1)

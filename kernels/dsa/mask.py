@@ -26,29 +26,36 @@ class MaskLaunch:
         tile: columns that a program masks at once, a power of two.
         warps: warps a program.
         vector: adjacent columns that share one flag load and one store, 1 or 4. 4 is used only where `can_vectorise`.
+        early: when a tile's flags are loaded. 0: when its turn comes. 1: before the tile in front of it is written.
+            2: a program's first also before the ends are known, whether it will have a tile or not; with starts, which
+            say where flags lie, this is as 1.
     """
 
     programs: ProgramPolicy
     tile: int
     warps: int
     vector: int
+    early: int
 
 
-PR_MASK = MaskLaunch(PR_POLICY, tile=1024, warps=4, vector=1)
+PR_MASK = MaskLaunch(PR_POLICY, tile=1024, warps=4, vector=1, early=0)
 
 #: Two programs for each of the 132 multiprocessors of an H200: with fewer, smaller tiles spread the work wider.
 _ENOUGH_PROGRAMS = 264
-_TUNED_TILES = (4096, 2048, 1024)
+#: In wider logits most programs find nothing to do at a short context, and the flags that they load early are not in
+#: the cache.
+_MOST_EARLY_COLUMNS = 1 << 23
 
 
 def tuned_mask(rows: int, width: int) -> MaskLaunch:
-    """The launch that is used where none is given: the largest tile of which there are enough to fill the device.
+    """The launch that is used where none is given: larger tiles where there are enough of them to fill the device.
 
     Where rows alone are twice enough, each is one program, and a tile of 4096 is mostly idle in short ones.
     """
-    tiles = _TUNED_TILES[1:] if rows >= 2 * _ENOUGH_PROGRAMS else _TUNED_TILES
-    fills = (tile for tile in tiles if rows * -(-width // tile) >= _ENOUGH_PROGRAMS)
-    return MaskLaunch(ProgramPolicy(floor=1, total=1024), next(fills, tiles[-1]), warps=4, vector=4)
+    large = rows < 2 * _ENOUGH_PROGRAMS <= 2 * rows * -(-width // 4096)
+    policy = ProgramPolicy(floor=1, total=1024)
+    early = 2 if rows * width <= _MOST_EARLY_COLUMNS else 1
+    return MaskLaunch(policy, tile=4096 if large else 2048, warps=4, vector=4, early=early)
 
 
 def can_vectorise(logits: torch.Tensor, starts: torch.Tensor | None, block_size: int) -> bool:
@@ -80,10 +87,36 @@ def mask_vector(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def whole_vectors(limit: tl.tensor, width: tl.tensor, VECTOR: tl.constexpr) -> tl.tensor:
+    """How many vectors from column 0 on end before `limit` and do not hold the last column of the row."""
+    return tl.minimum(limit, width - 1) // VECTOR
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def tile_flags(
+    flags_ptr: tl.tensor,
+    first: tl.tensor,
+    stop: tl.tensor,
+    start: tl.tensor,
+    BS: tl.constexpr,
+    TILE: tl.constexpr,
+    VECTOR: tl.constexpr,
+) -> tl.tensor:
+    """The flags of vectors ``[first, first + TILE / VECTOR)`` that lie below `stop`, and 0 for the others.
+
+    Those of vectors that are not live are not set by anyone, and `mask_tile` does not look at them.
+    """
+    vector = first + tl.arange(0, TILE // VECTOR)
+    column = vector * VECTOR
+    return tl.load(flags_ptr + (column - start) // BS, mask=(vector < stop) & (column >= start), other=0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def mask_tile(
     row_ptr: tl.tensor,
     stride_col: tl.tensor,
     flags_ptr: tl.tensor,
+    flag: tl.tensor,
     edge: tl.tensor,
     first: tl.tensor,
     stop: tl.tensor,
@@ -97,6 +130,7 @@ def mask_tile(
 ) -> None:
     """Mask vectors ``[first, first + TILE / VECTOR)`` below `stop`, each VECTOR adjacent columns of one block.
 
+    `flag` is what `tile_flags` loaded for them, at least for those that are live.
     The vector that is partly live, or holds the last column, is `bulk`; its columns are asked one by one. Those before
     it are live, and those behind it (which only the full width has) are not.
     """
@@ -104,9 +138,8 @@ def mask_tile(
     vector = first + tl.arange(0, TILE // VECTOR)
     column = vector * VECTOR
     inside = (vector < bulk) & (vector < stop) & (column >= start)
-    flag = tl.load(flags_ptr + (column - start) // BS, mask=inside, other=0)
     target = row_ptr + column[:, None] * stride_col + tl.arange(0, VECTOR)[None, :] * stride_col
-    drop = (flag == 0) & (vector < stop) & (vector != bulk)
+    drop = ((flag == 0) | (inside == 0)) & (vector < stop) & (vector != bulk)
     tl.store(target, float("-inf"), mask=drop[:, None])
     if (bulk >= first) & (bulk < tl.minimum(first + TILE // VECTOR, stop)):
         mask_vector(
@@ -138,12 +171,15 @@ def mask_full_width_kernel(
     """One (row, tile) of the whole width."""
     row = tl.program_id(0).to(tl.int64)
     start, limit = live_range(starts_ptr, ends_ptr, row_repeat, width, HAS_STARTS)
+    row_flags_ptr = flags_ptr + row * flags_stride_row
+    first = tl.program_id(1) * (TILE // VECTOR)
     mask_tile(
         logits_ptr + row * stride_row,
         stride_col,
-        flags_ptr + row * flags_stride_row,
+        row_flags_ptr,
+        tile_flags(row_flags_ptr, first, whole_vectors(limit, width, VECTOR), start, BS, TILE, VECTOR),
         edge,
-        tl.program_id(1) * (TILE // VECTOR),
+        first,
         width // VECTOR,
         start,
         limit,
@@ -172,20 +208,35 @@ def mask_live_kernel(
     BS: tl.constexpr,
     TILE: tl.constexpr,
     VECTOR: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Every num_programs(1)-th tile of one row, up to the last live column; columns behind it are left alone."""
     row = tl.program_id(0).to(tl.int64)
-    start, limit = live_range(starts_ptr, ends_ptr, row_repeat, width, HAS_STARTS)
     row_ptr = logits_ptr + row * stride_row
     row_flags_ptr = flags_ptr + row * flags_stride_row
+    first_tile, tiles_apart = tl.program_id(1), tl.num_programs(1)
+    per_tile = TILE // VECTOR
+    if EARLY == 2:
+        flag = tile_flags(row_flags_ptr, first_tile * per_tile, width // VECTOR, 0, BS, TILE, VECTOR)
+    start, limit = live_range(starts_ptr, ends_ptr, row_repeat, width, HAS_STARTS)
     stop = tl.cdiv(limit, VECTOR)
-    for tile in range(tl.program_id(1), tl.cdiv(limit, TILE), tl.num_programs(1)):
+    live = whole_vectors(limit, width, VECTOR)
+    if EARLY == 1:
+        flag = tl.zeros([TILE // VECTOR], tl.uint8)
+        if first_tile * TILE < limit:
+            flag = tile_flags(row_flags_ptr, first_tile * per_tile, live, start, BS, TILE, VECTOR)
+    for tile in range(first_tile, tl.cdiv(limit, TILE), tiles_apart):
+        if EARLY > 0:
+            ahead = tile_flags(row_flags_ptr, (tile + tiles_apart) * per_tile, live, start, BS, TILE, VECTOR)
+        else:
+            flag = tile_flags(row_flags_ptr, tile * per_tile, live, start, BS, TILE, VECTOR)
         mask_tile(
             row_ptr,
             stride_col,
             row_flags_ptr,
+            flag,
             edge,
-            tile * (TILE // VECTOR),
+            tile * per_tile,
             stop,
             start,
             limit,
@@ -195,6 +246,8 @@ def mask_live_kernel(
             TILE,
             VECTOR,
         )
+        if EARLY > 0:
+            flag = ahead
 
 
 def mask_columns(
@@ -226,4 +279,5 @@ def mask_columns(
         mask_full_width_kernel[(rows, tiles, 1)](*arguments, **constants, num_warps=launch.warps)
         return
     grid = (rows, launch.programs.row_programs(rows, tiles), 1)
-    mask_live_kernel[grid](*arguments, **constants, num_warps=launch.warps)
+    early = launch.early if starts is None else min(launch.early, 1)
+    mask_live_kernel[grid](*arguments, **constants, EARLY=early, num_warps=launch.warps)

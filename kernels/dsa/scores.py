@@ -21,16 +21,65 @@ class ScoreLaunch:
         tile: blocks that a program scores at once, a power of two.
         warps: warps a program.
         wide: load tiles that are wholly live without asking each column, so that loads can be 16 bytes wide.
+        early_columns: the most columns, of all rows together, of which each program's tile is loaded before the ends
+            are known. It is done only without starts and where every tile has a program, and reads dead columns too.
     """
 
     programs: ProgramPolicy
     tile: int
     warps: int
     wide: bool
+    early_columns: int
 
 
-PR_SCORES = ScoreLaunch(PR_POLICY, tile=128, warps=4, wide=False)
-TUNED_SCORES = ScoreLaunch(ProgramPolicy(floor=1, total=2048), tile=128, warps=4, wide=True)
+PR_SCORES = ScoreLaunch(PR_POLICY, tile=128, warps=4, wide=False, early_columns=0)
+TUNED_SCORES = ScoreLaunch(ProgramPolicy(floor=1, total=2048), tile=128, warps=4, wide=True, early_columns=1 << 18)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def tile_columns(
+    row_ptr: tl.tensor,
+    stride_col: tl.tensor,
+    first: tl.tensor,
+    start: tl.tensor,
+    limit: tl.tensor,
+    BS: tl.constexpr,
+    BS_POW2: tl.constexpr,
+    TILE: tl.constexpr,
+    WHOLE: tl.constexpr,
+) -> tl.tensor:
+    """The columns of blocks ``[first, first + TILE)`` below `limit`, a row a block; -inf for the others.
+
+    WHOLE promises that all of them are below it.
+    """
+    block = first + tl.arange(0, TILE)
+    offset = tl.arange(0, BS_POW2)
+    column = start + block[:, None] * BS + offset[None, :]
+    source = row_ptr + column * stride_col
+    if WHOLE and BS_POW2 == BS:
+        value = tl.load(source)
+    elif WHOLE:
+        value = tl.load(source, mask=(offset < BS)[None, :], other=float("-inf"))
+    else:
+        value = tl.load(source, mask=(column < limit) & (offset < BS)[None, :], other=float("-inf"))
+    return value
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def store_scores(
+    scores_ptr: tl.tensor,
+    value: tl.tensor,
+    first: tl.tensor,
+    blocks: tl.tensor,
+    pinned: tl.tensor,
+    TILE: tl.constexpr,
+) -> None:
+    """Store the scores of blocks ``[first, first + TILE)`` below `blocks`: -inf of none but -inf, NaN with a NaN."""
+    block = first + tl.arange(0, TILE)
+    nan = tl.max((value != value).to(tl.int32), axis=1)
+    score = tl.where(nan > 0, float("nan"), tl.max(value, axis=1))
+    score = tl.where(block == pinned, float("inf"), score)
+    tl.store(scores_ptr + block, score, mask=block < blocks)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -48,24 +97,9 @@ def score_tile(
     TILE: tl.constexpr,
     WHOLE: tl.constexpr,
 ) -> None:
-    """Store the scores of blocks ``[first, first + TILE)`` below `blocks`: -inf without a live column, NaN with a NaN.
-
-    WHOLE promises that every column of the tile is live.
-    """
-    block = first + tl.arange(0, TILE)
-    offset = tl.arange(0, BS_POW2)
-    column = start + block[:, None] * BS + offset[None, :]
-    source = row_ptr + column * stride_col
-    if WHOLE and BS_POW2 == BS:
-        value = tl.load(source)
-    elif WHOLE:
-        value = tl.load(source, mask=(offset < BS)[None, :], other=float("-inf"))
-    else:
-        value = tl.load(source, mask=(column < limit) & (offset < BS)[None, :], other=float("-inf"))
-    nan = tl.max((value != value).to(tl.int32), axis=1)
-    score = tl.where(nan > 0, float("nan"), tl.max(value, axis=1))
-    score = tl.where(block == pinned, float("inf"), score)
-    tl.store(scores_ptr + block, score, mask=block < blocks)
+    """Load and score blocks ``[first, first + TILE)``; WHOLE as in `tile_columns`."""
+    value = tile_columns(row_ptr, stride_col, first, start, limit, BS, BS_POW2, TILE, WHOLE)
+    store_scores(scores_ptr, value, first, blocks, pinned, TILE)
 
 
 # What no access is aligned by is kept out of the specialisation: other shapes need no other kernel.
@@ -111,12 +145,23 @@ def scores_live_kernel(
     BS_POW2: tl.constexpr,
     TILE: tl.constexpr,
     WIDE: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
-    """Every num_programs(1)-th tile of the blocks of one row that can be chosen; scores behind them are left alone."""
+    """Every num_programs(1)-th tile of the blocks of one row that can be chosen; scores behind them are left alone.
+
+    EARLY, which needs a program for every tile and no starts: its columns are loaded before the ends are known.
+    """
     row = tl.program_id(0).to(tl.int64)
-    start, limit, blocks, pinned = scored_blocks(starts_ptr, ends_ptr, row_repeat, width, num_blocks, HAS_STARTS, BS)
     row_ptr = logits_ptr + row * stride_row
     row_scores_ptr = scores_ptr + row * num_blocks
+    if EARLY:
+        first = tl.program_id(1) * TILE
+        value = tile_columns(row_ptr, stride_col, first, 0, width, BS, BS_POW2, TILE, False)
+        _, limit, blocks, pinned = scored_blocks(starts_ptr, ends_ptr, row_repeat, width, num_blocks, HAS_STARTS, BS)
+        column = (first + tl.arange(0, TILE))[:, None] * BS + tl.arange(0, BS_POW2)[None, :]
+        store_scores(row_scores_ptr, tl.where(column < limit, value, float("-inf")), first, blocks, pinned, TILE)
+        return
+    start, limit, blocks, pinned = scored_blocks(starts_ptr, ends_ptr, row_repeat, width, num_blocks, HAS_STARTS, BS)
     for tile in range(tl.program_id(1), tl.cdiv(blocks, TILE), tl.num_programs(1)):
         first = tile * TILE
         if WIDE:
@@ -163,5 +208,9 @@ def block_scores(
         grid = (rows, -(-blocks // PR_SCORES.tile), 1)
         scores_full_width_kernel[grid](*arguments, **constants, TILE=PR_SCORES.tile, num_warps=PR_SCORES.warps)
         return
-    grid = (rows, launch.programs.row_programs(rows, -(-blocks // launch.tile)), 1)
-    scores_live_kernel[grid](*arguments, **constants, TILE=launch.tile, WIDE=launch.wide, num_warps=launch.warps)
+    tiles = -(-blocks // launch.tile)
+    grid = (rows, launch.programs.row_programs(rows, tiles), 1)
+    early = starts is None and grid[1] == tiles and rows * width <= launch.early_columns
+    scores_live_kernel[grid](
+        *arguments, **constants, TILE=launch.tile, WIDE=launch.wide, EARLY=early, num_warps=launch.warps
+    )

@@ -37,7 +37,7 @@ def select_candidate_blocks(
     order of the list is not: torch.topk's is by score, the bounded form's is by block.
 
     Args:
-        logits: ``[R, W]`` fp32, any strides. Columns outside ``[start, min(end, W))`` are not read.
+        logits: ``[R, W]`` fp32, any strides. What columns outside ``[start, min(end, W))`` hold does not matter.
         starts: ``[R / row_repeat]`` int32 or int64, the first column of a row, or None for 0.
         ends: ``[R / row_repeat]`` int32 or int64, the column behind the last token; may lie past W, or before start.
         candidates: ``[R, K]`` int32, any strides: block numbers counted from the row's start; -1 where there are fewer.

@@ -27,21 +27,26 @@ class TopkLaunch:
 
     Args:
         programs: programs a row that cut it down, where it may be long.
-        tile: scores that a program reads at once, a power of two of at most 16,384.
-        warps: warps a program.
+        cut_tile, tile: scores that a program reads at once, where it cuts and where it searches: powers of two of at
+            most 16,384.
+        cut_warps, warps: warps a program.
         capacity: a row of more blocks than this is cut down to at most so many; at least 4 times k is used.
         sample: the fewest scores of a long row that the pivot is taken from, a power of two of at most the capacity;
             see `topk_cut.sample_size`.
     """
 
     programs: ProgramPolicy
+    cut_tile: int
+    cut_warps: int
     tile: int
     warps: int
     capacity: int
     sample: int
 
 
-TUNED_TOPK = TopkLaunch(ProgramPolicy(floor=1, total=256), tile=2048, warps=8, capacity=8192, sample=2048)
+TUNED_TOPK = TopkLaunch(
+    ProgramPolicy(floor=1, total=256), cut_tile=2048, cut_warps=8, tile=1024, warps=4, capacity=8192, sample=2048
+)
 
 #: The most scores that a program holds in registers.
 _MOST_HELD = 1 << 14
@@ -231,9 +236,9 @@ def topk_live(
     blocks, device = scores.shape[1], scores.device
     capacity = max(launch.capacity, 4 * slots)
     cut = blocks > capacity
-    parts = launch.programs.row_programs(rows, triton.cdiv(blocks, launch.tile)) if cut else 1
+    parts = launch.programs.row_programs(rows, triton.cdiv(blocks, launch.cut_tile)) if cut else 1
     # A part holds all of its program's run, or as much as a row may keep.
-    longest_run = triton.cdiv(triton.cdiv(blocks, parts), launch.tile) * launch.tile
+    longest_run = triton.cdiv(triton.cdiv(blocks, parts), launch.cut_tile) * launch.cut_tile
     part_capacity = min(capacity, longest_run) if cut else 0
     part_scores = torch.empty(rows, parts, part_capacity, dtype=torch.float32, device=device)
     part_blocks = torch.empty(rows, parts, part_capacity, dtype=torch.int32, device=device)
@@ -246,8 +251,8 @@ def topk_live(
             *(width, blocks, row_repeat, block_size, cut_target(slots, capacity), capacity, part_capacity),
             HAS_STARTS=starts is not None,
             SAMPLE=sample_size(launch.sample, blocks, slots, capacity),
-            TILE=launch.tile,
-            num_warps=launch.warps,
+            TILE=launch.cut_tile,
+            num_warps=launch.cut_warps,
         )
     parts_pow2 = triton.next_power_of_2(parts)
     topk_live_kernel[(rows, 1, 1)](

@@ -49,6 +49,7 @@ DSA_CANDIDATES = Workload(
             "tile": Parameter((1024, 2048, 4096, 8192), "columns that a program masks at once"),
             "warps": Parameter((2, 4, 8), "warps a program"),
             "vector": Parameter((1, 4), "adjacent columns that share one flag load and one store"),
+            "early": Parameter((1, 2), "how early flags are loaded, from 0 (as #57459) to 2"),
         },
         regions={
             f"r{rows}-{name}": {"rows": rows, "context": tokens}

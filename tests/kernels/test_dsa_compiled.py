@@ -22,6 +22,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 from profkit.kernels.dsa.apply import apply_candidate_mask
+from profkit.kernels.dsa.scores import block_scores
 from profkit.kernels.dsa.select import select_candidate_blocks
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -55,13 +56,17 @@ for starts in (None, torch.zeros(4, dtype=torch.int64)):
         apply_candidate_mask(logits, starts, ends, candidates, 8, form=form)
     apply_candidate_mask(logits, starts, ends, candidates, 8, form="live")
     apply_candidate_mask(logits, starts, ends, candidates, 8, form="one-kernel")
+block_scores(torch.zeros(4, 8192), None, ends, torch.zeros(4, 1024), 8)
 print(json.dumps(found))
 """
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, list[str]]]:
-    """Kernel and accesses of every launch, first without starts, then with; compiled in a process of their own."""
+    """Kernel and accesses of every launch, first without starts, then with, and last of scores of few columns.
+
+    They are compiled in a process of their own.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
     environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("triton"))
@@ -73,7 +78,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, list[s
 
 
 def test_every_kernel_compiles_with_and_without_starts(compiled: list[tuple[str, list[str]]]) -> None:
-    names = [name for name, _ in compiled]
+    *names, last = [name for name, _ in compiled]
+    assert last == "scores_live_kernel"
     half = len(names) // 2
     assert names[:half] == names[half:]
     assert set(names) == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -12,14 +13,15 @@ pytest.importorskip("triton", reason="the kernels need triton")
 from dsa_cases import CASES, NEG_INF, ROWS, Case, bits, overridden, strided_randn  # noqa: E402
 
 from profkit.kernels.dsa.apply import MaskForm, apply_candidate_mask  # noqa: E402
+from profkit.kernels.dsa.flags import empty_flags, flag_candidates  # noqa: E402
 from profkit.kernels.dsa.fused import FusedLaunch  # noqa: E402
-from profkit.kernels.dsa.mask import MaskLaunch  # noqa: E402
+from profkit.kernels.dsa.mask import MaskLaunch, mask_columns  # noqa: E402
 from profkit.kernels.dsa.programs import ProgramPolicy  # noqa: E402
 from profkit.kernels.dsa.reference import reference_candidates, reference_mask, reference_scores  # noqa: E402
 
 FORMS: tuple[MaskForm, ...] = get_args(MaskForm)
 #: Few programs, so that each walks several tiles and runs even in narrow rows.
-SMALL_MASK = MaskLaunch(ProgramPolicy(1, 4), tile=128, warps=1, vector=4)
+SMALL_MASK = MaskLaunch(ProgramPolicy(1, 4), tile=128, warps=1, vector=4, early=2)
 SMALL_FUSED = FusedLaunch(ProgramPolicy(1, 12), least_run=16, tile=128, warps=1, candidate_step=64)
 
 
@@ -54,6 +56,18 @@ def test_each_program_may_walk_several_tiles(width: int, decode: bool, form: Mas
     launches = {"mask_launch": SMALL_MASK, "fused_launch": SMALL_FUSED}
     apply_candidate_mask(logits, starts, ends, candidates, 8, case.row_repeat, form, **launches)
     assert torch.equal(bits(logits), bits(expected))
+
+
+@pytest.mark.parametrize("early", [0, 1, 2])
+@pytest.mark.parametrize("end", [0, 200, 203])
+def test_flags_behind_the_live_range_do_not_count(end: int, early: int, device: str) -> None:
+    logits = torch.zeros(1, 1024, device=device)
+    flags = empty_flags(1, 1024, 8, device).fill_(1)
+    ends = torch.tensor([end], device=device)
+    flag_candidates(flags, torch.tensor([[3, -1]], dtype=torch.int32, device=device), None, ends, 1024, 8)
+    mask_columns(logits, flags, None, ends, 8, launch=replace(SMALL_MASK, early=early))
+    kept = [*range(24, min(32, end)), *range(end, 1024)]
+    assert (logits[0] == 0).nonzero().flatten().tolist() == kept
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -47,12 +47,12 @@ def test_a_policy_of_no_programs_is_refused(floor: int, total: int) -> None:
 @pytest.mark.parametrize(
     ("rows", "width", "tile"),
     [
-        *((1, 8192, 1024), (8, 8192, 1024), (52, 8192, 1024), (256, 8192, 4096), (1024, 8192, 2048)),
-        *((1, 131072, 1024), (8, 131072, 2048), (52, 131072, 4096), (1024, 131072, 2048)),
+        *((1, 8192, 2048), (52, 8192, 2048), (256, 8192, 4096), (1024, 8192, 2048)),
+        *((1, 131072, 2048), (8, 131072, 2048), (52, 131072, 4096), (1024, 131072, 2048)),
         *((1, 1 << 20, 2048), (2, 1 << 20, 4096), (52, 1 << 20, 4096), (256, 1 << 20, 4096), (1024, 1 << 20, 2048)),
-        # 264 tiles of 4096 are enough, 263 are not; neither are 263 of 1024, but there is no smaller tile.
-        *((1, 264 * 4096, 4096), (1, 263 * 4096, 2048), (263, 1024, 1024), (263, 1025, 1024)),
-        *((527, 4096, 4096), (528, 4096, 2048), (1, 1, 1024)),
+        # 264 tiles of 4096 are enough, 263 are not.
+        *((1, 264 * 4096, 4096), (1, 263 * 4096, 2048), (264, 1, 4096), (263, 4096, 2048), (132, 4097, 4096)),
+        *((527, 4096, 4096), (528, 4096, 2048), (1, 1, 2048)),
     ],
 )
 def test_the_tile_of_the_mask_follows_from_rows_and_width(rows: int, width: int, tile: int) -> None:
@@ -63,4 +63,4 @@ def test_the_tile_of_the_mask_follows_from_rows_and_width(rows: int, width: int,
 def test_masks_have_enough_programs_wherever_the_smallest_tile_allows(rows: int, width: int) -> None:
     launch = tuned_mask(rows, width)
     programs = launch.programs.row_programs(rows, -(-width // launch.tile))
-    assert rows * programs >= min(264, rows * -(-width // 1024))
+    assert rows * programs >= min(264, rows * -(-width // 2048))

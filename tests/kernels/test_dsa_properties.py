@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -15,10 +16,12 @@ pytest.importorskip("triton", reason="the kernels need triton")
 from dsa_cases import assert_candidates, bits  # noqa: E402
 
 from profkit.kernels.dsa.apply import MaskForm, apply_candidate_mask  # noqa: E402
+from profkit.kernels.dsa.flags import FlagLaunch  # noqa: E402
 from profkit.kernels.dsa.fused import FusedLaunch  # noqa: E402
 from profkit.kernels.dsa.mask import MaskLaunch  # noqa: E402
 from profkit.kernels.dsa.programs import ProgramPolicy  # noqa: E402
 from profkit.kernels.dsa.reference import reference_mask, reference_scores  # noqa: E402
+from profkit.kernels.dsa.scores import TUNED_SCORES  # noqa: E402
 from profkit.kernels.dsa.select import SelectForm, select_candidate_blocks  # noqa: E402
 from profkit.kernels.dsa.topk import TopkLaunch, topk_live  # noqa: E402
 
@@ -52,24 +55,29 @@ def problems(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor | None, torch.
     return logits, starts, ends, draw(st.sampled_from([1, 3, 8, 16])), draw(st.integers(1, 20)), repeat
 
 
-@given(problem=problems(), form=st.sampled_from(get_args(SelectForm)))
+@given(problem=problems(), form=st.sampled_from(get_args(SelectForm)), early_columns=st.sampled_from([0, 1000]))
 @EXAMPLES
 def test_candidates(
-    problem: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, int, int, int], form: SelectForm, device: str
+    problem: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, int, int, int],
+    form: SelectForm,
+    early_columns: int,
+    device: str,
 ) -> None:
     logits, starts, ends, block_size, slots, repeat = problem
     scores = reference_scores(logits, starts, ends, block_size, repeat)
     candidates = torch.full((logits.shape[0], slots), -7, dtype=torch.int32, device=device)
     on_device = (None if starts is None else starts.to(device), ends.to(device))
-    select_candidate_blocks(logits.to(device), *on_device, candidates, block_size, repeat, form)
+    launch = replace(TUNED_SCORES, early_columns=early_columns)
+    select_candidate_blocks(logits.to(device), *on_device, candidates, block_size, repeat, form, scores_launch=launch)
     assert_candidates(candidates, scores)
 
 
-@given(problem=problems(), form=st.sampled_from(get_args(MaskForm)), seed=st.integers(0, 999))
+@given(problem=problems(), form=st.sampled_from(get_args(MaskForm)), early=st.integers(0, 2), seed=st.integers(0, 999))
 @EXAMPLES
 def test_masks(
     problem: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, int, int, int],
     form: MaskForm,
+    early: int,
     seed: int,
     device: str,
 ) -> None:
@@ -82,7 +90,8 @@ def test_masks(
     apply_candidate_mask(
         *(masked, None if starts is None else starts.to(device), ends.to(device), candidates.to(device)),
         *(block_size, repeat, form),
-        mask_launch=MaskLaunch(POLICY, tile=32, warps=1, vector=4),
+        mask_launch=MaskLaunch(POLICY, tile=32, warps=1, vector=4, early=early),
+        flag_launch=FlagLaunch(POLICY, least_run=16, warps=1, candidate_step=16),
         fused_launch=FusedLaunch(POLICY, least_run=16, tile=32, warps=1, candidate_step=16),
     )
     assert torch.equal(bits(masked), bits(expected))
@@ -116,7 +125,9 @@ def test_the_bounded_topk(
     scores = drawn_scores(kind, blocks, torch.Generator().manual_seed(seed))
     out = torch.full((1, slots), -7, dtype=torch.int32, device=device)
     ends = torch.tensor([blocks], device=device)
-    launch = TopkLaunch(ProgramPolicy(1, programs), tile=16, warps=1, capacity=capacity, sample=8)
+    launch = TopkLaunch(
+        ProgramPolicy(1, programs), cut_tile=16, cut_warps=1, tile=16, warps=1, capacity=capacity, sample=8
+    )
     topk_live(scores.to(device), None, ends, out, blocks, 1, launch=launch)
     assert_candidates(out, scores.double())
     listed = [block for block in out[0].tolist() if block != -1]
@@ -131,7 +142,7 @@ def test_a_sample_that_misleads_costs_time_only(misled: bool, programs: int, dev
     if misled:
         scores[0, 12::25] += 1
     out = torch.empty(1, 10, dtype=torch.int32, device=device)
-    launch = TopkLaunch(ProgramPolicy(1, programs), tile=16, warps=1, capacity=40, sample=8)
+    launch = TopkLaunch(ProgramPolicy(1, programs), cut_tile=16, cut_warps=1, tile=16, warps=1, capacity=40, sample=8)
     topk_live(scores.to(device), None, torch.tensor([200], device=device), out, 200, 1, launch=launch)
     assert_candidates(out, scores.double())
 
@@ -142,7 +153,9 @@ def test_scores_behind_the_live_blocks_do_not_count(blocks: int, programs: int, 
     scores = torch.full((2, 256), float("inf"))
     scores[:, :blocks] = -1 - torch.randperm(blocks, generator=torch.Generator().manual_seed(blocks)) / 100
     out = torch.empty(2, 10, dtype=torch.int32, device=device)
-    launch = TopkLaunch(ProgramPolicy(1, 2 * programs), tile=16, warps=1, capacity=40, sample=8)
+    launch = TopkLaunch(
+        ProgramPolicy(1, 2 * programs), cut_tile=16, cut_warps=1, tile=16, warps=1, capacity=40, sample=8
+    )
     # The second row is not cut down.
     topk_live(scores.to(device), None, torch.tensor([blocks, 30], device=device), out, 256, 1, launch=launch)
     scores[0, blocks:] = scores[1, 30:] = float("-inf")
@@ -168,6 +181,6 @@ def test_the_order_of_scores(bits_of_scores: list[int], expected: list[int], dev
     scores = torch.tensor([bits_of_scores], dtype=torch.int32).view(torch.float32)
     out = torch.empty(1, 2, dtype=torch.int32, device=device)
     blocks = len(bits_of_scores)
-    launch = TopkLaunch(ProgramPolicy(1, 1), tile=16, warps=1, capacity=8, sample=4)
+    launch = TopkLaunch(ProgramPolicy(1, 1), cut_tile=16, cut_warps=1, tile=16, warps=1, capacity=8, sample=4)
     topk_live(scores.to(device), None, torch.tensor([blocks], device=device), out, blocks, 1, launch=launch)
     assert out.tolist() == [expected]

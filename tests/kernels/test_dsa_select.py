@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="the kernels need torch")
 pytest.importorskip("triton", reason="the kernels need triton")
 
-from dsa_cases import CASES, NEG_INF, Case, assert_candidates, strided_randn  # noqa: E402
+from dsa_cases import CASES, NEG_INF, Case, assert_candidates, bits, strided_randn  # noqa: E402
 
 from profkit.kernels.dsa.reference import reference_candidates, reference_scores  # noqa: E402
+from profkit.kernels.dsa.scores import TUNED_SCORES, block_scores  # noqa: E402
 from profkit.kernels.dsa.select import SelectForm, select_candidate_blocks  # noqa: E402
 
 # The interpreter reduces with numpy, which warns about a block of nothing but NaN.
@@ -105,6 +107,24 @@ def test_columns_outside_the_live_range_do_not_count(form: SelectForm, device: s
     logits[1, 9 + 16 : 9 + 24] = 1.0
     assert sorted(select(logits, *bounds, 2, 8, form)[0].tolist()) == [1, 6]
     assert sorted(select(logits, *bounds, 2, 8, form)[1].tolist()) == [2, 4]
+
+
+@pytest.mark.parametrize("block_size", [3, 8])
+@pytest.mark.parametrize("width", [1, 64, 1030])
+def test_scores_whose_columns_are_loaded_early_are_the_same(width: int, block_size: int, device: str) -> None:
+    generator = torch.Generator().manual_seed(width)
+    logits = torch.randn(5, width, generator=generator).to(device)
+    logits[0, width // 3] = float("nan")
+    ends = torch.tensor([width, width // 2, 0, width + 40, 1], device=device)
+    for row, end in enumerate(ends.tolist()):
+        logits[row, end:] = float("nan")
+    found = []
+    for early_columns in (0, 1 << 18):
+        scores = torch.full((5, -(-width // block_size)), 7.0, device=device)
+        launch = replace(TUNED_SCORES, early_columns=early_columns, tile=16, warps=1)
+        block_scores(logits, None, ends, scores, block_size, launch=launch)
+        found.append(bits(scores))
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("form", FORMS)

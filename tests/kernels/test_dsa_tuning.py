@@ -13,7 +13,7 @@ from profkit.workload import BuildContext, ShapeValue  # noqa: E402
 
 WORKLOAD = kernels.get("dsa-candidates")
 SMALL: dict[str, ShapeValue] = {"rows": 3, "width": 1200, "context": 1003, "candidates": 16}
-CONFIGURATION = {"floor": 1, "total": 6, "tile": 128, "warps": 1, "vector": 4}
+CONFIGURATION = {"floor": 1, "total": 6, "tile": 128, "warps": 1, "vector": 4, "early": 2}
 
 
 def tunable() -> Tunable:
@@ -32,7 +32,17 @@ def is_right(problem: Problem) -> bool:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"vector": 1}, {"total": 1}, {"floor": 8}, {"tile": 4096, "warps": 4}, {"tile": 32}]
+    "changes",
+    [
+        {},
+        {"early": 0},
+        {"early": 1},
+        {"vector": 1},
+        {"total": 1},
+        {"floor": 8},
+        {"tile": 4096, "warps": 4},
+        {"tile": 32},
+    ],
 )
 def test_every_configuration_gives_the_reference(changes: Configuration, device: str) -> None:
     mask = problem(device)
@@ -58,7 +68,7 @@ def test_a_write_behind_the_live_range_shows(device: str) -> None:
 
 def test_known_configurations_run_and_give_the_reference(device: str) -> None:
     mask = problem(device)
-    assert mask.known["pr"] == {"floor": 8, "total": 8192, "tile": 1024, "warps": 4, "vector": 1}
+    assert mask.known["pr"] == {"floor": 8, "total": 8192, "tile": 1024, "warps": 4, "vector": 1, "early": 0}
     for configuration in mask.known.values():
         assert set(configuration) == set(tunable().parameters)
         assert mask.rejects(configuration) is None
@@ -76,6 +86,7 @@ def test_known_configurations_run_and_give_the_reference(device: str) -> None:
         ({"warps": 64}, "at most"),
         ({"tile": 1 << 17}, "at most"),
         ({"vector": 2}, "1 or 4"),
+        ({"early": 3}, "0, 1 or 2"),
     ],
 )
 def test_configurations_that_cannot_run_are_rejected(changes: Configuration, message: str, device: str) -> None:
