@@ -29,9 +29,7 @@ def set_flags_kernel(
     row = tl.program_id(0).to(tl.int64)
     candidates_ptr += row * candidates_stride_row
     owns_edge = tl.program_id(1) == 0
-    block = tl.full([STEP], -1, tl.int32)
-    if owns_edge:
-        block = load_candidates(candidates_ptr, candidates_stride_slot, 0, slots, STEP)
+    block = load_candidates(candidates_ptr, candidates_stride_slot, 0, tl.where(owns_edge, slots, 0), STEP)
     start, limit = live_range(None, ends_ptr, 1, width, False)
     first, stop = run_of_blocks(live_blocks(start, limit, BS), LEAST_RUN)
     if (first < stop) | owns_edge:

@@ -236,7 +236,6 @@ def numbers(row: Row) -> str:
         "programs",
         "least_run",
         "cut_tile",
-        "cut_warps",
         "tile",
         "warps",
         "vector",

@@ -68,7 +68,7 @@ def _masks(point: Point) -> Iterator[Candidate]:
             replace(tuned, programs=ProgramPolicy(1, total), tile=tile, warps=warps)
             for total, tile, warps in itertools.product(TOTALS, (1024, 2048, 4096, 8192), (4, 8))
         ),
-        *(replace(tuned, tile=tile, early=early) for tile in (2048, 4096) for early in (0, 1, 2)),
+        *(replace(tuned, tile=tile, early=early) for tile in (2048, 4096) for early in (False, True)),
     ]
     for launch in launches:
 
@@ -136,7 +136,7 @@ def _scores(point: Point) -> Iterator[Candidate]:
 def _topk(point: Point) -> Iterator[Candidate]:
     launches = [
         *(
-            replace(TUNED_TOPK, programs=ProgramPolicy(1, total), cut_tile=tile, cut_warps=warps)
+            replace(TUNED_TOPK, programs=ProgramPolicy(1, total), cut_tile=tile, warps=warps)
             for total, (tile, warps) in itertools.product((128, 256, 528, 1024), ((2048, 8), (1024, 4), (2048, 16)))
         ),
         *(replace(TUNED_TOPK, tile=tile, warps=warps) for tile, warps in ((1024, 8), (2048, 4), (2048, 8), (2048, 16))),

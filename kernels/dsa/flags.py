@@ -60,6 +60,24 @@ def load_candidates(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def set_some(
+    flags_ptr: tl.tensor,
+    block: tl.tensor,
+    first: tl.tensor,
+    stop: tl.tensor,
+    past_width: tl.tensor,
+    edge: tl.tensor,
+    sets_edge: tl.tensor,
+    STEP: tl.constexpr,
+) -> None:
+    """Set the flags of those of STEP candidates that are in ``[first, stop)``; see `set_flags`."""
+    one = tl.full([STEP], 1, tl.uint8)
+    tl.store(flags_ptr + block, one, mask=(block >= first) & (block < stop))
+    if sets_edge:
+        tl.store(flags_ptr + edge + tl.zeros([STEP], tl.int32), one, mask=(block >= 0) & (block >= past_width))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def set_flags(
     flags_ptr: tl.tensor,
     block: tl.tensor,
@@ -75,14 +93,12 @@ def set_flags(
 ) -> None:
     """Set the flags of candidates in ``[first, stop)``; those from `past_width` on set the edge slot.
 
-    `block` holds the first STEP candidates.
+    `block` holds the first STEP candidates: they can be on their way before it is known which flags to set.
     """
-    for base in range(0, slots, STEP):
-        one = tl.full([STEP], 1, tl.uint8)
-        tl.store(flags_ptr + block, one, mask=(block >= first) & (block < stop))
-        if sets_edge:
-            tl.store(flags_ptr + edge + tl.zeros([STEP], tl.int32), one, mask=(block >= 0) & (block >= past_width))
-        block = load_candidates(candidates_ptr, stride_slot, base + STEP, slots, STEP)
+    set_some(flags_ptr, block, first, stop, past_width, edge, sets_edge, STEP)
+    for base in range(STEP, slots, STEP):
+        block = load_candidates(candidates_ptr, stride_slot, base, slots, STEP)
+        set_some(flags_ptr, block, first, stop, past_width, edge, sets_edge, STEP)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -177,9 +193,7 @@ def flags_live_kernel(
     candidates_ptr += row * candidates_stride_row
     owns_edge = tl.program_id(1) == 0
     # Only a row's first program is sure to need candidates, and need not wait for the ends to load them.
-    block = tl.full([STEP], -1, tl.int32)
-    if owns_edge:
-        block = load_candidates(candidates_ptr, candidates_stride_slot, 0, slots, STEP)
+    block = load_candidates(candidates_ptr, candidates_stride_slot, 0, tl.where(owns_edge, slots, 0), STEP)
     start, limit = live_range(starts_ptr, ends_ptr, row_repeat, width, HAS_STARTS)
     first, stop = run_of_blocks(live_blocks(start, limit, BS), LEAST_RUN)
     if (first < stop) | owns_edge:

@@ -26,25 +26,26 @@ class MaskLaunch:
         tile: columns that a program masks at once, a power of two.
         warps: warps a program.
         vector: adjacent columns that share one flag load and one store, 1 or 4. 4 is used only where `can_vectorise`.
-        early: when a tile's flags are loaded. 0: when its turn comes. 1: before the tile in front of it is written.
-            2: a program's first also before the ends are known, whether it will have a tile or not; with starts, which
-            say where flags lie, this is as 1.
+        early: load the flags of a program's first tile before the ends are known, whether it will have one or not, and
+            those of every other tile before the one in front is written. Not done with starts, which say where flags
+            lie.
     """
 
     programs: ProgramPolicy
     tile: int
     warps: int
     vector: int
-    early: int
+    early: bool
 
 
-PR_MASK = MaskLaunch(PR_POLICY, tile=1024, warps=4, vector=1, early=0)
+PR_MASK = MaskLaunch(PR_POLICY, tile=1024, warps=4, vector=1, early=False)
 
 #: Two programs for each of the 132 multiprocessors of an H200: with fewer, smaller tiles spread the work wider.
 _ENOUGH_PROGRAMS = 264
-#: In wider logits most programs find nothing to do at a short context, and the flags that they load early are not in
-#: the cache.
+#: In more columns, of all rows together, flags that are loaded early come from memory, and at a short context most
+#: programs have no use for them. With more rows there is other work to wait with.
 _MOST_EARLY_COLUMNS = 1 << 23
+_MOST_EARLY_ROWS = 132
 
 
 def tuned_mask(rows: int, width: int) -> MaskLaunch:
@@ -54,7 +55,7 @@ def tuned_mask(rows: int, width: int) -> MaskLaunch:
     """
     large = rows < 2 * _ENOUGH_PROGRAMS <= 2 * rows * -(-width // 4096)
     policy = ProgramPolicy(floor=1, total=1024)
-    early = 2 if rows * width <= _MOST_EARLY_COLUMNS else 1
+    early = rows * width <= _MOST_EARLY_COLUMNS and rows <= _MOST_EARLY_ROWS
     return MaskLaunch(policy, tile=4096 if large else 2048, warps=4, vector=4, early=early)
 
 
@@ -104,7 +105,7 @@ def tile_flags(
 ) -> tl.tensor:
     """The flags of vectors ``[first, first + TILE / VECTOR)`` that lie below `stop`, and 0 for the others.
 
-    Those of vectors that are not live are not set by anyone, and `mask_tile` does not look at them.
+    Only those of live vectors mean anything.
     """
     vector = first + tl.arange(0, TILE // VECTOR)
     column = vector * VECTOR
@@ -130,16 +131,15 @@ def mask_tile(
 ) -> None:
     """Mask vectors ``[first, first + TILE / VECTOR)`` below `stop`, each VECTOR adjacent columns of one block.
 
-    `flag` is what `tile_flags` loaded for them, at least for those that are live.
+    `flag` holds their flags, and 0 for those below `stop` that are not live.
     The vector that is partly live, or holds the last column, is `bulk`; its columns are asked one by one. Those before
     it are live, and those behind it (which only the full width has) are not.
     """
     bulk = tl.minimum(limit, last_column) // VECTOR
     vector = first + tl.arange(0, TILE // VECTOR)
     column = vector * VECTOR
-    inside = (vector < bulk) & (vector < stop) & (column >= start)
     target = row_ptr + column[:, None] * stride_col + tl.arange(0, VECTOR)[None, :] * stride_col
-    drop = ((flag == 0) | (inside == 0)) & (vector < stop) & (vector != bulk)
+    drop = (flag == 0) & (vector < stop) & (vector != bulk)
     tl.store(target, float("-inf"), mask=drop[:, None])
     if (bulk >= first) & (bulk < tl.minimum(first + TILE // VECTOR, stop)):
         mask_vector(
@@ -216,17 +216,13 @@ def mask_live_kernel(
     row_flags_ptr = flags_ptr + row * flags_stride_row
     first_tile, tiles_apart = tl.program_id(1), tl.num_programs(1)
     per_tile = TILE // VECTOR
-    if EARLY == 2:
+    if EARLY:
         flag = tile_flags(row_flags_ptr, first_tile * per_tile, width // VECTOR, 0, BS, TILE, VECTOR)
     start, limit = live_range(starts_ptr, ends_ptr, row_repeat, width, HAS_STARTS)
     stop = tl.cdiv(limit, VECTOR)
     live = whole_vectors(limit, width, VECTOR)
-    if EARLY == 1:
-        flag = tl.zeros([TILE // VECTOR], tl.uint8)
-        if first_tile * TILE < limit:
-            flag = tile_flags(row_flags_ptr, first_tile * per_tile, live, start, BS, TILE, VECTOR)
     for tile in range(first_tile, tl.cdiv(limit, TILE), tiles_apart):
-        if EARLY > 0:
+        if EARLY:
             ahead = tile_flags(row_flags_ptr, (tile + tiles_apart) * per_tile, live, start, BS, TILE, VECTOR)
         else:
             flag = tile_flags(row_flags_ptr, tile * per_tile, live, start, BS, TILE, VECTOR)
@@ -246,7 +242,7 @@ def mask_live_kernel(
             TILE,
             VECTOR,
         )
-        if EARLY > 0:
+        if EARLY:
             flag = ahead
 
 
@@ -279,5 +275,5 @@ def mask_columns(
         mask_full_width_kernel[(rows, tiles, 1)](*arguments, **constants, num_warps=launch.warps)
         return
     grid = (rows, launch.programs.row_programs(rows, tiles), 1)
-    early = launch.early if starts is None else min(launch.early, 1)
+    early = launch.early and starts is None
     mask_live_kernel[grid](*arguments, **constants, EARLY=early, num_warps=launch.warps)

@@ -29,7 +29,7 @@ class TopkLaunch:
         programs: programs a row that cut it down, where it may be long.
         cut_tile, tile: scores that a program reads at once, where it cuts and where it searches: powers of two of at
             most 16,384.
-        cut_warps, warps: warps a program.
+        warps: warps a program.
         capacity: a row of more blocks than this is cut down to at most so many; at least 4 times k is used.
         sample: the fewest scores of a long row that the pivot is taken from, a power of two of at most the capacity;
             see `topk_cut.sample_size`.
@@ -37,7 +37,6 @@ class TopkLaunch:
 
     programs: ProgramPolicy
     cut_tile: int
-    cut_warps: int
     tile: int
     warps: int
     capacity: int
@@ -45,7 +44,7 @@ class TopkLaunch:
 
 
 TUNED_TOPK = TopkLaunch(
-    ProgramPolicy(floor=1, total=256), cut_tile=2048, cut_warps=8, tile=1024, warps=4, capacity=8192, sample=2048
+    ProgramPolicy(floor=1, total=256), cut_tile=2048, tile=1024, warps=8, capacity=8192, sample=2048
 )
 
 #: The most scores that a program holds in registers.
@@ -252,7 +251,7 @@ def topk_live(
             HAS_STARTS=starts is not None,
             SAMPLE=sample_size(launch.sample, blocks, slots, capacity),
             TILE=launch.cut_tile,
-            num_warps=launch.cut_warps,
+            num_warps=launch.warps,
         )
     parts_pow2 = triton.next_power_of_2(parts)
     topk_live_kernel[(rows, 1, 1)](

@@ -51,8 +51,8 @@ def build_problem(context: BuildContext) -> Problem:
         return {"logits": row_checksums(masked, [width] * rows)}
 
     def rejects(configuration: Configuration) -> str | None:
-        if configuration["early"] not in (0, 1, 2):
-            return "early must be 0, 1 or 2"
+        if configuration["early"] not in (0, 1):
+            return "early must be 0 or 1"
         for name in ("floor", "total", "tile", "warps", "vector"):
             value = configuration[name]
             if value < 1:
@@ -89,7 +89,7 @@ def _launch(configuration: Configuration) -> MaskLaunch:
         tile=configuration["tile"],
         warps=configuration["warps"],
         vector=configuration["vector"],
-        early=configuration["early"],
+        early=bool(configuration["early"]),
     )
 
 
@@ -100,5 +100,5 @@ def _configuration(launch: MaskLaunch) -> dict[str, int]:
         "tile": launch.tile,
         "warps": launch.warps,
         "vector": launch.vector,
-        "early": launch.early,
+        "early": int(launch.early),
     }

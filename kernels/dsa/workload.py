@@ -44,12 +44,12 @@ DSA_CANDIDATES = Workload(
     # The mask kernel of the live range, alone: flags are built beforehand.
     tunable=Tunable(
         parameters={
-            "floor": Parameter((1, 4, 8), "fewest programs a row"),
+            "floor": Parameter((1, 8), "fewest programs a row"),
             "total": Parameter((256, 512, 1024, 2048, 8192), "programs of all rows that are aimed for"),
             "tile": Parameter((1024, 2048, 4096, 8192), "columns that a program masks at once"),
             "warps": Parameter((2, 4, 8), "warps a program"),
             "vector": Parameter((1, 4), "adjacent columns that share one flag load and one store"),
-            "early": Parameter((1, 2), "how early flags are loaded, from 0 (as #57459) to 2"),
+            "early": Parameter((0, 1), "1: flags are loaded ahead of the ends and of the tile in front"),
         },
         regions={
             f"r{rows}-{name}": {"rows": rows, "context": tokens}

@@ -72,12 +72,12 @@ def test_candidates(
     assert_candidates(candidates, scores)
 
 
-@given(problem=problems(), form=st.sampled_from(get_args(MaskForm)), early=st.integers(0, 2), seed=st.integers(0, 999))
+@given(problem=problems(), form=st.sampled_from(get_args(MaskForm)), early=st.booleans(), seed=st.integers(0, 999))
 @EXAMPLES
 def test_masks(
     problem: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, int, int, int],
     form: MaskForm,
-    early: int,
+    early: bool,
     seed: int,
     device: str,
 ) -> None:
@@ -125,9 +125,7 @@ def test_the_bounded_topk(
     scores = drawn_scores(kind, blocks, torch.Generator().manual_seed(seed))
     out = torch.full((1, slots), -7, dtype=torch.int32, device=device)
     ends = torch.tensor([blocks], device=device)
-    launch = TopkLaunch(
-        ProgramPolicy(1, programs), cut_tile=16, cut_warps=1, tile=16, warps=1, capacity=capacity, sample=8
-    )
+    launch = TopkLaunch(ProgramPolicy(1, programs), cut_tile=16, tile=16, warps=1, capacity=capacity, sample=8)
     topk_live(scores.to(device), None, ends, out, blocks, 1, launch=launch)
     assert_candidates(out, scores.double())
     listed = [block for block in out[0].tolist() if block != -1]
@@ -142,7 +140,7 @@ def test_a_sample_that_misleads_costs_time_only(misled: bool, programs: int, dev
     if misled:
         scores[0, 12::25] += 1
     out = torch.empty(1, 10, dtype=torch.int32, device=device)
-    launch = TopkLaunch(ProgramPolicy(1, programs), cut_tile=16, cut_warps=1, tile=16, warps=1, capacity=40, sample=8)
+    launch = TopkLaunch(ProgramPolicy(1, programs), cut_tile=16, tile=16, warps=1, capacity=40, sample=8)
     topk_live(scores.to(device), None, torch.tensor([200], device=device), out, 200, 1, launch=launch)
     assert_candidates(out, scores.double())
 
@@ -153,9 +151,7 @@ def test_scores_behind_the_live_blocks_do_not_count(blocks: int, programs: int, 
     scores = torch.full((2, 256), float("inf"))
     scores[:, :blocks] = -1 - torch.randperm(blocks, generator=torch.Generator().manual_seed(blocks)) / 100
     out = torch.empty(2, 10, dtype=torch.int32, device=device)
-    launch = TopkLaunch(
-        ProgramPolicy(1, 2 * programs), cut_tile=16, cut_warps=1, tile=16, warps=1, capacity=40, sample=8
-    )
+    launch = TopkLaunch(ProgramPolicy(1, 2 * programs), cut_tile=16, tile=16, warps=1, capacity=40, sample=8)
     # The second row is not cut down.
     topk_live(scores.to(device), None, torch.tensor([blocks, 30], device=device), out, 256, 1, launch=launch)
     scores[0, blocks:] = scores[1, 30:] = float("-inf")
@@ -181,6 +177,6 @@ def test_the_order_of_scores(bits_of_scores: list[int], expected: list[int], dev
     scores = torch.tensor([bits_of_scores], dtype=torch.int32).view(torch.float32)
     out = torch.empty(1, 2, dtype=torch.int32, device=device)
     blocks = len(bits_of_scores)
-    launch = TopkLaunch(ProgramPolicy(1, 1), cut_tile=16, cut_warps=1, tile=16, warps=1, capacity=8, sample=4)
+    launch = TopkLaunch(ProgramPolicy(1, 1), cut_tile=16, tile=16, warps=1, capacity=8, sample=4)
     topk_live(scores.to(device), None, torch.tensor([blocks], device=device), out, blocks, 1, launch=launch)
     assert out.tolist() == [expected]
