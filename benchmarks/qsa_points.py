@@ -11,6 +11,8 @@ from qsa_summary import Numbers, numbers_of, times_of
 from profkit.kernels.qsa.tables import region
 
 SCHEMA = "profkit.sweep/1"
+#: What `qsa_compact.py` writes. Version 1 had no verdicts, and so cannot be judged.
+COMPACT_SCHEMA = "profkit.qsa-sweep/2"
 #: The tables that a new one must beat; of equally fast entries the first one's stays.
 KNOWN = ("sm_90", "default")
 CACHES = ("bits_16", "fp8")
@@ -56,7 +58,7 @@ def check(documents: Sequence[Mapping[str, Any]]) -> None:
     """Refuse what is not from `profkit sweep qsa-attention` on one device."""
     for document in documents:
         if document.get("schema") != SCHEMA or document["workload"]["name"] != "qsa-attention":
-            raise SystemExit(f"Give sweeps of qsa-attention of schema {SCHEMA}.")
+            raise SystemExit(f"Give sweeps of qsa-attention of schema {SCHEMA} or {COMPACT_SCHEMA}.")
     devices = {document["device"]["name"] for document in documents}
     if len(devices) > 1:
         raise SystemExit(f"One table is of one device, these sweeps are of {', '.join(sorted(devices))}.")

@@ -1,11 +1,10 @@
 """What `qsa_table.py` writes of a sweep: known entries, the best found and the chosen one of each problem.
 
-And whether the table that was tuned on an H20 carries over to the device of the sweep, and the sweep in compact JSON.
+And whether the table that was tuned on an H20 carries over to the device of the sweep.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -93,38 +92,4 @@ def times_of(region: Mapping[str, Any], state: str) -> dict[Numbers, Mapping[str
     """The times of every configuration of a region that was timed in one state."""
     return {
         numbers_of(one["parameters"]): one["times"][state] for one in region["configurations"] if state in one["times"]
-    }
-
-
-def compact(document: Mapping[str, Any]) -> str:
-    """A sweep as JSON of one line a region: medians, quartiles and noise, without what each order gave.
-
-    A configuration that was timed is ``[block_n, splits, warps, {state: [median us, quartile, quartile]}]``, one that
-    was screened out ``[block_n, splits, warps, [us of the screening in the order of "states"]]``.
-    """
-    head = {name: document[name] for name in ("workload", "device", "versions", "seed", "date", "protocol")}
-    head = {"schema": "profkit.qsa-sweep/1", **head}
-    regions = [json.dumps(_compact_region(one), separators=(",", ":")) for one in document["regions"]]
-    return json.dumps(head, indent=1)[:-2] + ',\n "regions": [\n' + ",\n".join(regions) + "\n]}\n"
-
-
-def _compact_region(region: Mapping[str, Any]) -> dict[str, Any]:
-    timing = region["timing"]
-    timed, screened = [], []
-    for one in region["configurations"]:
-        numbers = list(numbers_of(one["parameters"]))
-        if one["times"]:
-            times = {state: [t["us"], t["p25_us"], t["p75_us"]] for state, t in one["times"].items()}
-            timed.append([*numbers, times])
-        elif one["screen_us"]:
-            screened.append([*numbers, list(one["screen_us"].values())])
-    return {
-        "name": region["name"],
-        "shapes": region["shapes"],
-        "known": {table: list(numbers_of(entry)) for table, entry in region["known"].items()},
-        "least_bytes": region["least_bytes"],
-        "noise_percent": {state: timing[state]["noise"]["percent"] for state in timing},
-        "nothing_us": {state: timing[state]["nothing_us"] for state in timing},
-        "timed": timed,
-        "screened": screened,
     }

@@ -15,6 +15,7 @@ A table was chosen for its times in one run, so it must win in another one, whic
     python benchmarks/qsa_table.py again.json --confirm h200
 
 Exit status 1 where the table is slower than the better known entry beyond noise, or was not timed everywhere.
+With `--compact FILE` both write the first sweep there too, a line a problem; that file can be given in its place.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from qsa_compact import compact, read
 from qsa_confirm import confirm
 from qsa_points import CACHES, KNOWN, Point, cell_of, check, points, untimed
-from qsa_summary import Numbers, carry_over, carry_over_lines, compact, region_lines
+from qsa_summary import Numbers, carry_over, carry_over_lines, region_lines
 
 from profkit.kernels.qsa.tables import REGIONS
 
@@ -64,7 +66,10 @@ class Choice:
 
 def main() -> None:
     options = parse_options()
-    documents = [json.loads(path.read_text()) for path in options.sweeps]
+    documents = [read(path) for path in options.sweeps]
+    check(documents)
+    if options.compact is not None:
+        options.compact.write_text(compact(documents[0]), encoding="utf-8")
     if options.confirm is not None:
         raise SystemExit(confirm(documents, options.confirm))
     choices = choose(documents)
@@ -88,8 +93,6 @@ def main() -> None:
     if options.markdown is not None:
         rows = region_lines(documents, chosen_of(documents, choices))
         options.markdown.write_text("\n".join([*carried, "", *rows]) + "\n", encoding="utf-8")
-    if options.compact is not None:
-        options.compact.write_text(compact(documents[0]), encoding="utf-8")
     if options.output is not None:
         content = {"schema": "profkit.qsa-table/1", "name": options.name, "ships": ships}
         entries = [asdict(choice) for choice in choices.values()]
@@ -98,11 +101,11 @@ def main() -> None:
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sweeps", type=Path, nargs="+", help="JSON of profkit sweep; of one device")
+    parser.add_argument("sweeps", type=Path, nargs="+", help="JSON of profkit sweep, or of --compact; of one device")
     parser.add_argument("--name", default="h200", help="what the table is called")
     parser.add_argument("--confirm", metavar="TABLE", default=None, help="judge a known table, make none")
     parser.add_argument("--output", type=Path, default=None, help="write the choices there as JSON")
-    parser.add_argument("--compact", type=Path, default=None, help="write the first sweep's medians there as JSON")
+    parser.add_argument("--compact", type=Path, default=None, help="write the first sweep there, shorter")
     parser.add_argument("--markdown", type=Path, default=None, help="write a row for each problem and state there")
     return parser.parse_args()
 

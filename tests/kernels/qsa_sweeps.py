@@ -11,8 +11,8 @@ from profkit.kernels.qsa.tables import REGIONS, entry
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "qsa_table.py"
 sys.path.insert(0, str(SCRIPT.parent))
 
+import qsa_compact  # noqa: E402, F401
 import qsa_confirm  # noqa: E402, F401
-import qsa_summary  # noqa: E402, F401
 import qsa_table  # noqa: E402, F401
 
 NOISE = 0.02

@@ -1,4 +1,4 @@
-"""Whether another run confirms a launch table, and a sweep made compact, on inline sweeps."""
+"""Whether another run confirms a launch table, on inline sweeps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from qsa_sweeps import DEFAULT, NEW, SCRIPT, SM_90, named, qsa_confirm, qsa_summary, sweep, swept, whole
+from qsa_sweeps import DEFAULT, SCRIPT, SM_90, named, qsa_confirm, sweep, swept, whole
 
 
 def confirmed(document: dict[str, Any], directory: Path) -> subprocess.CompletedProcess[str]:
@@ -32,7 +32,7 @@ def test_a_run_in_which_the_table_is_slower_nowhere_confirms_it(tmp_path: Path) 
     assert total.split() == ["all", "18", "0", "0", "0"]
 
 
-def test_entries_that_win_nowhere_arenamed(tmp_path: Path) -> None:
+def test_entries_that_win_nowhere_are_named(tmp_path: Path) -> None:
     done = confirmed(knowing(whole(win=False), (128, 2, 8)), tmp_path)
     assert done.returncode == 0, done.stderr
     assert "new entries that win nowhere: 1-24 bits_16, 1-24 fp8," in done.stdout
@@ -74,24 +74,3 @@ def test_a_table_that_was_not_swept_cannot_be_confirmed(tmp_path: Path) -> None:
     done = confirmed(whole(win=True), tmp_path)
     assert done.returncode == 1
     assert "r4 was swept without the table mine." in done.stderr
-
-
-def test_a_compact_sweep_has_the_medians_of_what_was_timed_and_the_times_of_the_screening() -> None:
-    document = {**sweep(swept({DEFAULT: 10, SM_90: 9})), "versions": {}}
-    (measured,) = document["regions"]
-    measured["least_bytes"] = 1234
-    measured["timing"]["hot"]["nothing_us"] = 0.5
-    for configuration in measured["configurations"]:
-        us = configuration["times"]["hot"]["us"]
-        configuration["times"]["hot"] |= {"p25_us": us - 1, "p75_us": us + 1}
-    rejected = {"parameters": named(NEW), "times": {}, "screen_us": {}}
-    measured["configurations"] += [{**rejected, "screen_us": {"hot": 30.5}}, rejected]
-    written = json.loads(qsa_summary.compact(document))
-    assert written["schema"] == "profkit.qsa-sweep/1"
-    assert written["seed"] == 1
-    (region,) = written["regions"]
-    assert region["timed"] == [[32, 64, 4, {"hot": [10, 9, 11]}], [64, 64, 2, {"hot": [9, 8, 10]}]]
-    assert region["screened"] == [[64, 16, 4, [30.5]]]
-    assert region["noise_percent"] == {"hot": 1.25}
-    assert region["nothing_us"] == {"hot": 0.5}
-    assert region["known"] == {"default": [32, 64, 4], "sm_90": [64, 64, 2]}

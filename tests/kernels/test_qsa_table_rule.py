@@ -142,7 +142,7 @@ def test_regions_that_were_not_measured_leave_no_table(tmp_path: Path) -> None:
     assert "Not measured, so no table: 1-24 fp8, 25-32 bits_16" in done.stdout
 
 
-def test_a_region_without_the_known_entries_is_left_out_andnamed() -> None:
+def test_a_region_without_the_known_entries_is_left_out_and_named() -> None:
     known = {DEFAULT: 10, SM_90: 9, NEW: 8}
     without, nothing = swept(known, rows=8), swept(known, rows=12)
     without["configurations"] = [c for c in without["configurations"] if c["parameters"] != named(DEFAULT)]

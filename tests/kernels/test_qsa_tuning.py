@@ -96,9 +96,9 @@ def test_as_many_splits_as_tiles_or_any_number_of_fewer_is_not_refused(block_n: 
     assert problem.rejects({"block_n": block_n, "splits": splits, "warps": 2}) is None
 
 
-def test_an_entry_of_a_known_table_is_not_refused_for_being_pointless() -> None:
+def test_an_entry_of_a_known_table_is_not_refused_for_being_pointless(device: str) -> None:
     # 5 and 3 tiles have no use for 64 splits, and a launch has no more than there are tiles.
-    problem = build(rows=2, width=131, page=16, context=200)
+    problem = build(device=device, rows=2, width=131, page=16, context=200)
     assert all(problem.rejects(configuration) is None for configuration in problem.known.values())
     problem.run(problem.known["sm_90"])
     assert within(problem)

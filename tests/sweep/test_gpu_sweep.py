@@ -1,9 +1,13 @@
-"""The GPU clock on a copy kernel, whose times are bounded by the bytes that it moves."""
+"""The GPU clock on a copy kernel, whose times are bounded by the bytes that it moves.
+
+Other processes may share the GPU, so a time here is the least of several short samples, and bounds are factors: what
+the tests are for, such as two runs that are counted as one, is a factor too.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,29 +35,29 @@ def clock() -> Iterator[Any]:
         yield made
 
 
-def median_us(clock: Any, entry: Any) -> float:
-    samples = sorted(clock.sample_us([entry])[0] for _ in range(9))
-    return float(samples[4])
+def least_us(clock: Any, run: Callable[[], None], *prepared: tuple[str, int]) -> list[float]:
+    """The least of 15 samples of `run` for each state and number of runs; they are taken in turn."""
+    entries = [clock.prepare(run, state, runs) for state, runs in prepared]
+    rounds = [clock.sample_us(entries) for _ in range(15)]
+    return [min(samples) for samples in zip(*rounds, strict=True)]
 
 
 def test_a_run_that_does_nothing_takes_about_a_launch(clock: Any) -> None:
-    hot = median_us(clock, clock.prepare(clock.nothing, "hot", 100))
-    evicted = median_us(clock, clock.prepare(clock.nothing, "evicted", 5))
+    hot, evicted = least_us(clock, clock.nothing, ("hot", 100), ("evicted", 5))
     assert 0.2 < hot < 3
     assert 0.2 < evicted < 10
 
 
-def test_a_long_run_takes_as_long_whatever_the_state(clock: Any) -> None:
-    sleep = partial(torch.cuda._sleep, 2_000_000)
+def test_a_run_takes_as_long_whatever_the_state_and_the_number_of_runs(clock: Any) -> None:
+    # 40,000 cycles are about 20 us, less than it takes to write twice the L2 cache: a time with the eviction, with the
+    # untimed run or with all ten runs in it would be about twice as long or longer.
+    sleep = partial(torch.cuda._sleep, 40_000)
     sleep()
     torch.cuda.synchronize()
-    hot, hot_many, evicted = (
-        median_us(clock, clock.prepare(sleep, state, runs)) for state, runs in (("hot", 2), ("hot", 6), ("evicted", 2))
-    )
-    assert hot == pytest.approx(hot_many, rel=0.02)
-    assert hot == pytest.approx(evicted, rel=0.02)
-    # Two million cycles at 0.5 to 4 GHz.
-    assert 500 < hot < 4000
+    times = least_us(clock, sleep, ("hot", 1), ("hot", 10), ("evicted", 1), ("evicted", 5))
+    assert max(times) < 1.6 * min(times), times
+    # At 0.4 to 4 GHz.
+    assert 10 < min(times) < 100, times
 
 
 def test_data_that_fit_in_l2_are_read_faster_hot_than_evicted(clock: Any) -> None:
@@ -66,7 +70,7 @@ def test_data_that_fit_in_l2_are_read_faster_hot_than_evicted(clock: Any) -> Non
 
     copy()
     torch.cuda.synchronize()
-    hot, evicted = (median_us(clock, clock.prepare(copy, state, runs)) for state, runs in (("hot", 30), ("evicted", 5)))
+    hot, evicted = least_us(clock, copy, ("hot", 30), ("evicted", 5))
     assert hot < evicted
 
 
@@ -97,8 +101,10 @@ def test_hot_is_faster_than_evicted_and_no_faster_than_nothing(swept: dict[str, 
     (region,) = swept["regions"]
     for configuration in region["configurations"]:
         if configuration["status"] == "timed":
-            hot, evicted = (configuration["times"][state]["us"] for state in ("hot", "evicted"))
-            assert region["timing"]["hot"]["nothing_us"] < hot < evicted
+            hot, evicted = (configuration["times"][state]["min_us"] for state in ("hot", "evicted"))
+            assert hot < evicted
+            # Medians both, as there is no least one of a run that does nothing.
+            assert region["timing"]["hot"]["nothing_us"] < configuration["times"]["hot"]["us"]
 
 
 def test_the_document_names_the_device_and_the_bytes_evicted(swept: dict[str, Any]) -> None:
