@@ -25,7 +25,8 @@ from profkit.integrity import Refusal, SilentNodes, eager_launches_without_ops, 
 from profkit.layers import LayerKey, Place, place
 from profkit.selection import Selection as Selection
 from profkit.selection import Wanted, short_kind
-from profkit.steps import StepKind, Steps, find_steps
+from profkit.step_finding import find_steps
+from profkit.steps import StepKind, Steps
 from profkit.timeline import busy_and_span
 from profkit.trace import NONE, Diagnostic, Info, Trace
 

@@ -11,7 +11,7 @@ from profkit.accounting import Census, Selection, take_census
 from profkit.attribution.by_repetition import Hints, add_layers
 from profkit.attribution.ledger import Attribution, attribute
 from profkit.layers import place
-from profkit.steps import find_steps
+from profkit.step_finding import find_steps
 from profkit.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
 
 #: What an op truly is: a layer's number, or None outside layers.
