@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from profkit import names as kernel_names
-from profkit.accounting import UNATTRIBUTED, KindCensus
+from profkit.census import UNATTRIBUTED, KindCensus
 from profkit.comparison import cut_names, recordings, step_times
 from profkit.comparison import work as work_status
 from profkit.comparison.align import PAIRING_SCOPE, align
