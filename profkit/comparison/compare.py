@@ -154,7 +154,7 @@ def _compared(
         untraced=untraced,
         graph_level=step_times.recorded(before, after, "graph_level"),
         traced=step_times.traced(before, after),
-        floor=floor_of(before.record, census_before, gates.floor_us) if timed else None,
+        floor=floor_of(before.record, [run.census for run in before.runs], gates.floor_us) if timed else None,
         thresholds=thresholds,
     )
     if unpaired:
