@@ -127,6 +127,16 @@ def test_tables_of_qsa_differ_in_bits_and_are_within_tolerance(workload: str, ot
     assert "outputs-within-tolerance" in [reason["code"] for reason in json.loads(result.stdout)["reasons"]]
 
 
+@pytest.mark.parametrize(("before", "after", "fused"), [("new", "one-kernel", True), ("bounded", "hoisted", False)])
+def test_flags_are_fused_into_the_mask_but_not_where_the_source_makes_them_once(
+    before: str, after: str, fused: bool
+) -> None:
+    runs = TRACES / "dsa-candidates"
+    result = profkit("diff", runs / before, runs / after, "--layers", "consumer", "--expect-fused", "--format", "json")
+    assert len(json.loads(result.stdout)["fusions"]) == fused
+    assert result.returncode == (0 if fused else 1)
+
+
 def test_at_64_rows_of_fp8_the_split_kernel_gains_and_the_merge_pays() -> None:
     runs = TRACES / "qsa-attention-64-fp8"
     data = json.loads(profkit("diff", runs / "default", runs / "h200", "--format", "json").stdout)
