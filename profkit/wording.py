@@ -8,6 +8,14 @@ def counted(number: float, noun: str) -> str:
     return f"{number:g} {noun if number == 1 else _plural(noun)}"
 
 
+def signed(value: float, decimals: int) -> str:
+    """`value` with its sign and so many decimals: ``+1.50``, ``−0.25``; what is printed as zero has no sign."""
+    text = f"{abs(value):.{decimals}f}"
+    if not text.strip("0."):
+        return text
+    return f"{'−' if value < 0 else '+'}{text}"
+
+
 def _plural(noun: str) -> str:
     return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
 

@@ -11,7 +11,7 @@ import numpy as np
 from profkit.comparison.model import Comparison, Finding, Fusion, Gates, Reason, Verdict
 from profkit.comparison.work import NOT_REPRODUCIBLE
 from profkit.jobs import world_sizes
-from profkit.wording import are, counted, were
+from profkit.wording import are, counted, signed, were
 
 
 def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comparison:
@@ -94,10 +94,12 @@ def _whole_changed(comparison: Comparison) -> list[Reason]:
     net, untraced = comparison.net, comparison.untraced
     found: list[Reason] = []
     if net is not None and net.notable:
-        message = f"A layer's time changed by {net.ns_per_layer / 1e3:+.2f} µs beyond noise, spread over its launches."
+        message = (
+            f"A layer's time changed by {signed(net.ns_per_layer / 1e3, 2)} µs beyond noise, spread over its launches."
+        )
         found.append(Reason("layer-time-changed", message))
     if untraced is not None and untraced.notable(comparison.thresholds):
-        message = f"The untraced step changed by {untraced.delta_us:+.1f} µs, beyond the spread of its replays."
+        message = f"The untraced step changed by {signed(untraced.delta_us, 2)} µs, beyond the spread of its replays."
         found.append(Reason("step-time-changed", message))
     return found
 
@@ -174,7 +176,7 @@ def _regression(comparison: Comparison, percent: float) -> tuple[bool, Reason]:
         return False, Reason("regression", message)
     holds = not (net.significant and share > percent)
     noise = "beyond noise" if net.significant else "within noise"
-    told = f"A layer's time changed by {share:+.2f} %, {noise}; at most {percent:+g} % were allowed."
+    told = f"A layer's time changed by {signed(share, 2)} %, {noise}; at most {percent:+g} % were allowed."
     return holds, Reason("no-regression" if holds else "regression", told)
 
 
@@ -201,7 +203,7 @@ def _others_changed(comparison: Comparison) -> list[Reason]:
     changed = others(comparison)
     if not changed:
         return [Reason("nothing-else-moved", "No other launch changed in number, or in time beyond noise.")]
-    listed = ", ".join(f"{f.row.name} ({f.status}{', ' + _time(f) if _time(f) else ''})" for f in changed[:3])
+    listed = _listed(changed, comparison.steps)
     return [Reason("others-changed", f"{counted(len(changed), 'other launch')} changed: {listed}.")]
 
 
@@ -232,7 +234,7 @@ def _differences(comparison: Comparison, different: Sequence[Finding]) -> list[R
         reasons.append(Reason("launches-added", message))
     rest = [f for f in different if f not in added]
     if rest:
-        listed = ", ".join(f"{f.row.name} ({f.status}{', ' + _time(f) if _time(f) else ''})" for f in rest[:3])
+        listed = _listed(rest, steps)
         reasons.append(
             Reason(
                 "launches-changed", f"{counted(len(rest), 'launch')} differ{'s' if len(rest) == 1 else ''}: {listed}."
@@ -259,6 +261,20 @@ def _more_runs(comparison: Comparison) -> list[Reason]:
     return [Reason("more-runs", message)]
 
 
-def _time(finding: Finding) -> str:
-    unit = "µs a layer" if finding.row.selected else "µs a step"
-    return "" if math.isnan(finding.delta) else f"{finding.delta / 1e3:+.2f} {unit}"
+#: More names than this make a sentence unreadable; the report's table has them all.
+_MOST_NAMES = 3
+
+
+def _listed(findings: Sequence[Finding], steps: tuple[int, int]) -> str:
+    """The findings and what happened to each. By how much is for the table to say, whose rounded rows add up."""
+    named = ", ".join(f"{f.row.name} ({_happened(f, steps)})" for f in findings[:_MOST_NAMES])
+    rest = len(findings) - _MOST_NAMES
+    return f"{named} and {rest} more" if rest > 0 else named
+
+
+def _happened(finding: Finding, steps: tuple[int, int]) -> str:
+    row = finding.row
+    same_number = row.launches_before * steps[1] == row.launches_after * steps[0]
+    if finding.status != "changed" or not same_number or math.isnan(finding.delta):
+        return finding.status
+    return "faster" if finding.delta < 0 else "slower"

@@ -113,6 +113,11 @@ def test_a_confirmed_fusion_says_whether_anything_else_moved(bench: Bench) -> No
     assert "nothing-else-moved" not in codes(moved)
 
 
+def test_reasons_say_what_happened_and_leave_by_how_much_to_the_table(bench: Bench) -> None:
+    changed = bench.diff(step("gemm:4000 pack:1800"), step("gemm:5000 pack:1500", seed=1), records=(SAME, SAME))
+    assert changed.reasons[0].message == "2 launches differ: gemm (slower), pack (faster)."
+
+
 # -- cannot be compared -----------------------------------------------------------------------------------------------
 
 
