@@ -128,7 +128,7 @@ def _compared(
     work: Work
     why: Reason | None
     work, why = work_status.from_digests(before, after) or ("unknown", None)
-    fusions = find_fusions(selected, count, steps, work == "preserved")
+    fusions = find_fusions(selected, count, steps, work == "preserved", elsewhere)
     notes = [*notes, *cut, *scope_notes, *([] if why is None else [why])]
     if work == "unknown" and gone and (why is None or why.code != work_status.NOT_REPRODUCIBLE):
         work, why = work_status.from_trace(gone, fusions, dispatched=_dispatched(before, after))
