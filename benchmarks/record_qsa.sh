@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Records qsa-attention on a machine with a GPU under nsys, under the tables default and sm_90 and with half of the cache
-# out of reach (dropped): at 1,024 rows, where sm_90 has a merge and default has none, and the tables at 4 rows.
+# out of reach (dropped): at 1,024 rows, where sm_90 has a merge and default has none, and the tables at 4 rows. Of an fp8
+# cache default and h200 at 64 rows, where both have a merge.
 #
 #   benchmarks/record_qsa.sh DIRECTORY SECONDS [extra options of `profkit capture`, e.g. --shape dtype=fp8]
 #
@@ -17,7 +18,7 @@ seconds=${2:?$usage}
 shift 2
 # shellcheck source=benchmarks/recording.sh
 . "$(dirname "$0")/recording.sh"
-mkdir -p "$directory/r1024" "$directory/r4"
+mkdir -p "$directory/r1024" "$directory/r64" "$directory/r4"
 longest=0
 
 # record ROWS VARIANT OPTIONS…
@@ -38,10 +39,15 @@ record() {
 for point in 1024:default 1024:sm_90 1024:dropped 4:default 4:sm_90; do
   record "${point%%:*}" "${point#*:}" "$@"
 done
-for rows in 1024 4; do
-  step 0 "r$rows/diff.txt" 60 diff "$directory/r$rows/default" "$directory/r$rows/sm_90"
-  step 0 "r$rows/diff.json" 60 diff "$directory/r$rows/default" "$directory/r$rows/sm_90" --format json
-  for variant in default sm_90; do
+for variant in default h200; do
+  record 64 "$variant" "$@" --shape dtype=fp8
+done
+for point in 1024:sm_90 64:h200 4:sm_90; do
+  rows=${point%%:*}
+  after=${point#*:}
+  step 0 "r$rows/diff.txt" 60 diff "$directory/r$rows/default" "$directory/r$rows/$after"
+  step 0 "r$rows/diff.json" 60 diff "$directory/r$rows/default" "$directory/r$rows/$after" --format json
+  for variant in default "$after"; do
     step 0 "r$rows/layers-$variant.txt" 60 layers "$directory/r$rows/$variant"
   done
 done

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from profkit.census import KindCensus
+from profkit.census import Census
 
 #: A kernel that lasts at most so many times the floor is at it. On an H200 under nsys a kernel that copies one element
 #: lasts 0.93 µs (profkit floor); the eight kernels of the DCP mask, a few hundred elements each, last 0.8 to 2.2 times
@@ -33,7 +33,7 @@ class Floor:
     Args:
         us: the duration of a kernel row that does next to nothing, under the same profiler.
         source: ``measured`` with the capture, ``given`` by the user, or ``estimated`` as the fastest kind of kernel
-            of many, which may be too high.
+            of many in the whole recording, which may be too high.
     """
 
     us: float
@@ -44,11 +44,12 @@ class Floor:
         return us <= FACTOR * self.us
 
 
-def floor_of(record: Mapping[str, Any] | None, census: KindCensus, given_us: float | None) -> Floor | None:
-    """The floor to judge `census` by; None where nothing tells it.
+def floor_of(record: Mapping[str, Any] | None, censuses: Sequence[Census], given_us: float | None) -> Floor | None:
+    """The floor to judge the runs of one side by; None where nothing tells it.
 
     Args:
-        record: run.json, which holds the floor measured with a capture.
+        record: run.json of the first run, which holds the floor measured with a capture.
+        censuses: of every run.
         given_us: ``--floor-us``.
     """
     if given_us is not None:
@@ -59,7 +60,9 @@ def floor_of(record: Mapping[str, Any] | None, census: KindCensus, given_us: flo
     if isinstance(value, int | float) and value > 0:
         return Floor(float(value), "measured")
     columns = ["canonical", "op_kind", "launches", "ns"]
-    every = pd.concat([census.slots[columns], census.outside[columns]])
+    # A kernel outside all steps can show that those of the chosen step are no floor.
+    tables = [table for census in censuses for kind in census.kinds for table in (kind.slots, kind.outside)]
+    every = pd.concat([table[columns] for table in (*tables, *(census.beyond_steps for census in censuses))])
     by_kind = every[every["op_kind"] == "kernel"].groupby("canonical")[["launches", "ns"]].sum()
     means_us = np.sort(by_kind["ns"].to_numpy() / by_kind["launches"].to_numpy() / 1e3)
     if len(means_us) < FEWEST_KINDS or means_us[FASTEST_KINDS - 1] > NEARLY_THE_SAME * means_us[0]:

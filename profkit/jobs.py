@@ -17,10 +17,11 @@ import pandas as pd
 from profkit import roles
 from profkit.census import Census, KindCensus
 from profkit.roles import Role
+from profkit.trace import Diagnostic
 
 Record = Mapping[str, Any] | None
 
-#: The diagnostic of a reader that saw collectives and one process alone, which holds unless its `peers_here`.
+#: The diagnostic of a reader that saw collectives and one process alone; see `diagnostics`.
 ALONE = "one-of-several-processes"
 
 
@@ -86,6 +87,15 @@ def peers_here(runs: Sequence[tuple[Record, Census]]) -> list[bool]:
         return record is None and len(processes) > 1
 
     return [here(record) for record, _ in runs]
+
+
+def diagnostics(runs: Sequence[tuple[Record, Census]]) -> list[list[Diagnostic]]:
+    """What the census of each run has to say, without `ALONE` where its peers are among `runs`."""
+    here = peers_here(runs)
+    return [
+        [d for d in census.diagnostics if not (peers_are_here and d.code == ALONE)]
+        for (_, census), peers_are_here in zip(runs, here, strict=True)
+    ]
 
 
 def _processes(census: Census) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
-#: Columns are counted in 32 bits inside the kernels, with room for one tile past the last.
+#: Columns are counted in 32 bits inside the kernels, with room for as many again: a tile that is loaded ahead may lie
+#: behind the row by as many tiles as it has.
 _MOST_COLUMNS = 1 << 30
 
 

@@ -36,6 +36,15 @@ PR_SCORES = ScoreLaunch(PR_POLICY, tile=128, warps=4, wide=False, early_columns=
 TUNED_SCORES = ScoreLaunch(ProgramPolicy(floor=1, total=2048), tile=128, warps=4, wide=True, early_columns=1 << 18)
 
 
+def can_load_early(launch: ScoreLaunch, rows: int, width: int, tiles: int) -> bool:
+    """Whether all tiles have a program, and the columns are few enough to be loaded before the ends are known.
+
+    Args:
+        tiles: tiles of blocks in a row of full width.
+    """
+    return rows * width <= launch.early_columns and launch.programs.row_programs(rows, tiles) == tiles
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def tile_columns(
     row_ptr: tl.tensor,
@@ -210,7 +219,7 @@ def block_scores(
         return
     tiles = -(-blocks // launch.tile)
     grid = (rows, launch.programs.row_programs(rows, tiles), 1)
-    early = starts is None and grid[1] == tiles and rows * width <= launch.early_columns
+    early = starts is None and can_load_early(launch, rows, width, tiles)
     scores_live_kernel[grid](
         *arguments, **constants, TILE=launch.tile, WIDE=launch.wide, EARLY=early, num_warps=launch.warps
     )

@@ -139,11 +139,15 @@ def _recorded_well(side: Side) -> Side:
 
 def _not_recorded(spec: str) -> Iterator[Reason]:
     """Repetitions that the capture planned and that are not there."""
+    found = []
     for arm in planned.missing(spec):
-        pairs = ", ".join(map(str, arm.pairs[:_LISTED])) + (" …" if len(arm.pairs) > _LISTED else "")
+        numbers = ", ".join(map(str, arm.pairs[:_LISTED])) + (" …" if len(arm.pairs) > _LISTED else "")
+        pairs = f"pair{'' if len(arm.pairs) == 1 else 's'} {numbers}"
+        found.append(f"{len(arm.pairs)} of {arm.planned} planned repetitions of {arm.arm} ({pairs})")
+    if found:
         message = (
-            f"{len(arm.pairs)} of {arm.planned} planned repetitions of {arm.arm} are not there (pair {pairs}): the "
-            "capture was stopped, or is still running, and has not judged yet which repetitions stalled."
+            f"Not there: {' and '.join(found)}. The capture was stopped, or is still running, and has not judged yet "
+            "which repetitions stalled."
         )
         yield Reason("repetitions-missing", message)
 

@@ -112,7 +112,7 @@ def _compared(
     work: Work
     why: Reason | None
     work, why = work_status.from_digests(before, after) or ("unknown", None)
-    fusions = find_fusions(selected, count, steps, work == "preserved")
+    fusions = find_fusions(selected, count, steps, work == "preserved", elsewhere)
     notes = [*notes, *cut, *scope_notes, *([] if why is None else [why])]
     if work == "unknown" and gone and (why is None or why.code != work_status.NOT_REPRODUCIBLE):
         work, why = work_status.from_trace(gone, fusions, dispatched=_dispatched(before, after))
@@ -138,7 +138,7 @@ def _compared(
         untraced=untraced,
         graph_level=step_times.recorded(before, after, "graph_level"),
         traced=step_times.traced(before, after),
-        floor=floor_of(before.record, census_before, gates.floor_us) if timed else None,
+        floor=floor_of(before.record, [run.census for run in before.runs], gates.floor_us) if timed else None,
         thresholds=thresholds,
     )
     if unpaired:

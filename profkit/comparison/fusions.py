@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from profkit.comparison.model import Finding, Fusion
 
 
 def find_fusions(
-    findings: Sequence[Finding], layers: int, steps: tuple[int, int], work_preserved: bool
+    findings: Sequence[Finding],
+    layers: int,
+    steps: tuple[int, int],
+    work_preserved: bool,
+    elsewhere: Sequence[Finding] = (),
 ) -> list[Fusion]:
     """One fusion for each stretch of removed launches, by what stands at its end.
 
     In a stretch of removed and added launches, the added ones took the place of the removed ones: a fusion if they are
     fewer, else a mere replacement. Without an added one,
     the launch behind the stretch absorbed them if it grew or was renamed, else the launch before it. If neither did,
-    the launch behind it is named only where the outputs prove that the work is still done.
+    the launch behind it is named only where the outputs prove that the work is still done. A launch that went from some
+    layers to others, as the same kernel or in a range of the same name, is part of no fusion.
 
     Args:
         findings: the selected layers' rows in order of the layer.
         layers, steps: to bring sums to one layer and step.
         work_preserved: the outputs are known to be equal.
+        elsewhere: rows of layers that are not selected.
     """
+    changes = _changes((*findings, *elsewhere))
     fusions: list[Fusion] = []
     position = 0
     while position < len(findings):
@@ -37,8 +44,9 @@ def find_fusions(
             or (findings[end].status in ("removed", "added") and _layers(findings[end]) == occurs)
         ):
             end += 1
-        removed = [f for f in findings[position:end] if f.status == "removed"]
-        added = [f for f in findings[position:end] if f.status == "added"]
+        stretch = [f for f in findings[position:end] if f.status != "moved" and not _in_other_layers(f, changes)]
+        removed = [f for f in stretch if f.status == "removed"]
+        added = [f for f in stretch if f.status == "added"]
         if removed:
             behind = _beside(findings[end : end + 1], occurs)
             ahead = _beside(findings[position - 1 : position] if position else (), occurs)
@@ -51,6 +59,41 @@ def find_fusions(
                     fusions.append(_fusion(removed, [absorber], evidence, layers, steps))
         position = end
     return fusions
+
+
+#: Layers: the selected ones or not, and how many of them.
+_Place = tuple[bool, int]
+
+
+def _changes(findings: Iterable[Finding]) -> dict[tuple[str, str], dict[_Place, set[str]]]:
+    """By kernel and by range, which layers lost launches (``removed``), have new ones (``added``), or both."""
+    changes: dict[tuple[str, str], dict[_Place, set[str]]] = {}
+    for finding in findings:
+        if finding.status in ("removed", "added"):
+            for key in _keys(finding):
+                changes.setdefault(key, {}).setdefault(_place(finding), set()).add(finding.status)
+    return changes
+
+
+def _in_other_layers(finding: Finding, changes: Mapping[tuple[str, str], Mapping[_Place, set[str]]]) -> bool:
+    """Whether what is only gone here is only new in other layers, or the other way round.
+
+    Layers that both lost and have launches were changed in themselves.
+    """
+    here, status = _place(finding), {finding.status}
+    return any(
+        changes[key][here] == status and any(len(there) == 1 and there != status for there in changes[key].values())
+        for key in _keys(finding)
+    )
+
+
+def _keys(finding: Finding) -> list[tuple[str, str]]:
+    row = finding.row
+    return [(row.op_kind, row.canonical), *([("range", row.where)] if row.where else [])]
+
+
+def _place(finding: Finding) -> _Place:
+    return finding.row.selected, _layers(finding)
 
 
 def _layers(finding: Finding) -> int:

@@ -38,15 +38,13 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
         few = [(run, replays) for run in side.runs if (replays := lost_replays(run))]
         if few:
             yield Reason("fewer-replays", _several(side, len(few)) + few_replays(*few[0]))
-        here = jobs.peers_here([(run.record, run.census) for run in side.runs])
+        said_by_run = jobs.diagnostics([(run.record, run.census) for run in side.runs])
         for code in _LOSSES:
             said = [
                 (run.label, d.message)
-                for run, peers_are_here in zip(side.runs, here, strict=True)
-                for d in run.census.diagnostics
-                if d.code == code
-                and not (code == "nodes-without-ops" and _only_in_layers(run))
-                and not (code == jobs.ALONE and peers_are_here)
+                for run, diagnostics in zip(side.runs, said_by_run, strict=True)
+                for d in diagnostics
+                if d.code == code and not (code == "nodes-without-ops" and _only_in_layers(run))
             ]
             if said:
                 label, message = said[0]

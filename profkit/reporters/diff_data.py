@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from profkit import jobs
 from profkit.comparison.model import Comparison, Finding, Fusion, Input, StepTimes
 from profkit.floor import FACTOR
 from profkit.reporters import ranks_data
@@ -99,7 +100,9 @@ def _side(entry: Input) -> dict[str, Any]:
         "warnings": [
             {"code": code, "message": message}
             for code, message in dict.fromkeys(
-                (d.code, d.message) for run in entry.runs for d in run.census.diagnostics
+                (d.code, d.message)
+                for said in jobs.diagnostics([(run.record, run.census) for run in entry.runs])
+                for d in said
             )
         ],
     }

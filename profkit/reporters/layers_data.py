@@ -9,10 +9,11 @@ import numpy as np
 
 from profkit.census import Census, KindCensus
 from profkit.floor import FACTOR, Floor, floor_of
-from profkit.jobs import ALONE, peers_here, rank_of, shares
+from profkit.jobs import diagnostics, rank_of, shares
 from profkit.merging import same_layers, unlike
 from profkit.reporters import ranks_data
 from profkit.runs import RunFile
+from profkit.trace import Diagnostic
 
 SCHEMA = "profkit.layers/1"
 
@@ -23,8 +24,8 @@ def report(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None = None
     Args:
         floor_us: the dispatch floor, where the user gives it.
     """
-    here = peers_here([(run.record, census) for run, census in runs])
-    entries = [_run(run, census, floor_us, known) for (run, census), known in zip(runs, here, strict=True)]
+    said_by_run = diagnostics([(run.record, census) for run, census in runs])
+    entries = [_run(run, census, floor_us, said) for (run, census), said in zip(runs, said_by_run, strict=True)]
     average = _average(entries)
     average["unlike"] = _unlike(runs) if average["runs"] > 1 else []
     counted = [
@@ -50,9 +51,9 @@ def _unlike(runs: Sequence[tuple[RunFile, Census]]) -> list[dict[str, str]]:
     return [{"run": counted[index][0].label, "message": text} for index, text in unlike(kinds)]
 
 
-def _run(run: RunFile, census: Census, floor_us: float | None, peers_are_here: bool) -> dict[str, Any]:
+def _run(run: RunFile, census: Census, floor_us: float | None, warnings: Sequence[Diagnostic]) -> dict[str, Any]:
     record = run.record or {}
-    floor = floor_of(record, census.chosen, floor_us) if census.kinds and census.info.timed else None
+    floor = floor_of(record, [census], floor_us) if census.kinds and census.info.timed else None
     kinds = [_kind(census, k, floor) for k in census.kinds]
     default = kinds[census.default] if kinds else None
     rank = rank_of(record)
@@ -88,11 +89,7 @@ def _run(run: RunFile, census: Census, floor_us: float | None, peers_are_here: b
         "graph_level": record.get("graph_level"),
         "traced_step": _traced_step(census),
         "refusal": {"code": census.refusal.code, "message": census.refusal.message} if census.refusal else None,
-        "warnings": [
-            {"code": d.code, "message": d.message}
-            for d in census.diagnostics
-            if not (peers_are_here and d.code == ALONE)
-        ],
+        "warnings": [{"code": d.code, "message": d.message} for d in warnings],
     }
 
 

@@ -11,6 +11,11 @@ TIME_COLUMNS = ("µs", "compute µs", "collective µs", "waiting µs")
 _TIMES = ("kernel_us", "compute_us", "collective_us", "waiting_us")
 
 
+def is_one_job(jobs: Sequence[Mapping[str, Any]], runs: int) -> bool:
+    """Whether all runs are ranks of one job, whose table has their average."""
+    return len(jobs) == 1 and len(jobs[0]["ranks"]) == runs
+
+
 def title(job: Mapping[str, Any]) -> str:
     """What the table of a job is about."""
     exchange = "" if job["exchange"] is None else f", exchange: {job['exchange']}"
@@ -24,7 +29,7 @@ def rows(job: Mapping[str, Any], *, timed: bool) -> Iterator[list[str]]:
     for entry in job["ranks"]:
         counts = [str(entry["rank"]), f"{entry['launches']:g}", f"{entry['collective_launches']:g}"]
         yield [*counts, *(_times(entry) if timed else [])]
-    if timed:
+    if timed and len(job["ranks"]) > 1:
         yield ["average", f"{job['average']['launches']:g}", "", *_times(job["average"])]
         yield ["skew", "", "", *_times(job["skew"])]
 
@@ -39,7 +44,9 @@ def notes(job: Mapping[str, Any], *, timed: bool) -> list[str]:
     lines = [f"{missing} of {job['world_size']} ranks are not here."] if missing else []
     if not timed:
         return lines
-    if job["average"]["waiting_us"] is None:
+    if len(job["ranks"]) == 1:
+        lines.append("Waiting cannot be told: it takes the collectives of the other ranks to compare.")
+    elif job["average"]["waiting_us"] is None:
         lines.append("Waiting cannot be told: the ranks show no collectives to compare, or not the same ones.")
     else:
         lines.append(
@@ -93,7 +100,8 @@ def diff_lines(data: Mapping[str, Any]) -> list[str]:
             for name, key in (("compute", "compute_us"), ("collectives", "collective_us"))
         )
         lines.append(
-            f"Skew between ranks (largest minus smallest): {shown} a layer; how far apart they started cannot be told."
+            f"Skew between the ranks of a job (largest minus smallest, mean over jobs): {shown} a layer; how far apart "
+            "they started cannot be told."
         )
     return lines
 

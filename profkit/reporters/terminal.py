@@ -148,7 +148,7 @@ def print_layers(data: Mapping[str, Any], out: Console) -> None:
     for job in data["jobs"]:
         _print_job(job, out, timed=all(entry["timed"] for entry in data["runs"]))
     average = data["average"]
-    if average["runs"] > 1:
+    if average["runs"] > 1 and not ranks_text.is_one_job(data["jobs"], average["runs"]):
         us = "not timed" if average["kernel_us"] is None else f"{average['kernel_us']:.2f} µs"
         out.print(
             Text(f"Average of {average['runs']} runs: {average['launches']:g} launches and {us} a layer per step.")

@@ -35,8 +35,6 @@ _START_TRIED = 2
 _BEGIN_FOR_S = 3.0
 #: What takes longer than this to run for the first time was compiled; a kernel from the disk cache takes 50 ms.
 _COMPILED_S = 0.3
-#: Fractions of its multiples lie evenly, and those that are close belong to distant ones.
-_GOLDEN_RATIO = (1 + 5**0.5) / 2
 
 
 @dataclass(frozen=True)
@@ -154,18 +152,15 @@ def started(options: Options, jobs: int, *, at_once: bool) -> Iterator[Warmers]:
 def unclaimed(configurations: Sequence[dict[str, int]], claims: Path, number: int) -> Iterator[dict[str, int]]:
     """Configurations of region `number` that no other worker has taken, each when it is its turn.
 
-    Neighbours often share a kernel, since some parameters are read by the launch alone. So those that are taken one
-    after another are far apart in the list: two workers seldom compile the same kernel at the same time.
-
     Args:
         claims: a directory that all workers share.
     """
-    for index in sorted(range(len(configurations)), key=lambda index: index * _GOLDEN_RATIO % 1):
+    for index, configuration in enumerate(configurations):
         try:
             (claims / f"{number}.{index}").touch(exist_ok=False)
         except FileExistsError:
             continue
-        yield configurations[index]
+        yield configuration
 
 
 def _run_region(plan: Plan, region: Region, claims: Path, number: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench import Bench
-from recording import step_recording
+from recording import Op, step_recording
 
 from profkit.floor import floor_of
 
@@ -22,5 +22,13 @@ WORK = "gemm:9000 pack:3180 unpack:6000 norm:3500 rope:5000"
     ],
 )
 def test_the_fastest_kinds_of_many_are_the_estimate(bench: Bench, outside: str, us: float | None) -> None:
-    floor = floor_of(None, bench.count(step_recording([WORK] * 3, outside=outside).rows).chosen, None)
+    floor = floor_of(None, [bench.count(step_recording([WORK] * 3, outside=outside).rows)], None)
     assert (None if floor is None else (floor.us, floor.source)) == (None if us is None else (us, "estimated"))
+
+
+@pytest.mark.parametrize(("ns", "us"), [(700, 0.7), (400, None)])
+def test_a_faster_kernel_outside_all_steps_is_one_of_the_fastest(bench: Bench, ns: int, us: float | None) -> None:
+    recording = step_recording([WORK] * 3, outside="a:800 b:900 c:1000")
+    recording.launch(Op("fill", ns))
+    floor = floor_of(None, [bench.count(recording.rows)], None)
+    assert (None if floor is None else floor.us) == us

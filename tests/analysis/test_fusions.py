@@ -55,6 +55,23 @@ def test_a_launch_became_nothing_that_runs_in_other_layers(bench: Bench) -> None
     assert fusions(comparison) == [(["sort", "store"], "select", "new"), (["flags"], "mask", "grew")]
 
 
+@pytest.mark.parametrize("once", ["flags/flag", "flags/flag_once"])
+def test_a_launch_that_another_layer_has_instead_became_part_of_nothing(bench: Bench, once: str) -> None:
+    # GIVEN flags that each of four layers made, and now the layer in front of them makes once
+    before = ["scores topk/sort topk/store", *["flags/flag mask"] * 4]
+    after = [f"scores topk/select:1500 {once}", *["mask:1600"] * 4]
+    sides = [step_recording(side, replays=12, jitter_ns=4).rows for side in (before, after)]
+    comparison = bench.diff(*sides)
+    assert fusions(comparison) == [(["sort", "store"], "select", "new")]
+    assert "flag" in names(comparison, "removed")
+
+
+def test_layers_that_are_not_selected_and_change_alike_hide_no_fusion(bench: Bench) -> None:
+    before, after = step("gemm mask/a mask/b mask/c pack"), step("gemm mask/f pack", seed=1)
+    comparison = bench.diff(before, after, layers=r"^layers\.0\.")
+    assert fusions(comparison) == [(["a", "b", "c"], "f", "new")]
+
+
 def test_launches_absorbed_by_the_one_before_them(bench: Bench) -> None:
     comparison = bench.diff(step("gemm:3000 bias relu pack"), step("gemm:3500 pack", seed=1))
     assert fusions(comparison) == [(["bias", "relu"], "gemm", "grew")]

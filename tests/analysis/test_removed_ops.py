@@ -126,7 +126,7 @@ def test_every_single_op_of_a_small_recording(bench: Bench, make: Any) -> None:
 
 
 #: Every shipped run; of repeated captures the first, and a rank of each.
-RECORDED = ("*/*/trace.*", "dcp-combine-2gpu/*/0/0/trace.*", "dcp-ag-rs-2gpu/*/1/trace.*")
+RECORDED = ("*/*/trace.*", "dcp-combine-2gpu/*/0/0/trace.*", "dcp-ag-rs-2gpu/*/1/trace.*", "mla-step-2gpu/*/1/trace.*")
 
 
 def recorded() -> Iterator[Path]:

@@ -65,7 +65,7 @@ def test_the_first_run_keeps_its_name_and_what_is_missing_is_said(
     said = {reason["code"]: reason["message"] for reason in data["reasons"]}
     assert said["unlike-run"].startswith(f"{data['before']['runs'][0]} is unlike")
     assert data["before"]["runs"][0] in (first, "0/0")
-    assert "1 of 3 planned repetitions of new are not there (pair 2)" in said["repetitions-missing"]
+    assert "Not there: 1 of 3 planned repetitions of new (pair 2)." in said["repetitions-missing"]
     # THEN what is counted is of all runs: 3 runs of 6 replays of 3 layers of 4 launches
     assert data["before"]["ledger"]["in_layers"] == 3 * 6 * 3 * 4
     assert sum(data["before"]["methods"].values()) == 3 * 6 * 3 * 4

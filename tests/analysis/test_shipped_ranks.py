@@ -1,4 +1,6 @@
-"""The recorded runs of two ranks in `traces/`: seven jobs of the DCP combine a side, and one of its AG+RS form."""
+"""The recorded runs of two ranks in `traces/`: seven jobs of the DCP combine a side, one of its AG+RS form, and one of
+`mla-step`.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,33 @@ from bench import profkit
 
 TRACES = Path(__file__).parents[2] / "traces"
 RANKS, LAYERS, REPLAYS = 2, 24, 10
-ALL_TO_ALL, AG_RS = "dcp-combine-2gpu", "dcp-ag-rs-2gpu"
-PAIRS = {ALL_TO_ALL: 7, AG_RS: 1}
+ALL_TO_ALL, AG_RS, MLA = "dcp-combine-2gpu", "dcp-ag-rs-2gpu", "mla-step-2gpu"
+PAIRS = {ALL_TO_ALL: 7, AG_RS: 1, MLA: 1}
+#: The pages of docs/results that quote what the command prints.
+PAGES = {ALL_TO_ALL: "dcp-two-gpus-h200.md", AG_RS: "dcp-two-gpus-h200.md", MLA: "mla-step-h200.md"}
+#: Outputs that a rank hashes: of the combine two a layer, of `mla-step` one a layer and the last hidden states.
+DIGESTS = {ALL_TO_ALL: 48, AG_RS: 48, MLA: 25}
 #: Launches of a layer as the workloads make them, of which collectives; those of the mask are what fusion removes.
 LAUNCHES = {
     (ALL_TO_ALL, "eager"): (12, 1),
     (ALL_TO_ALL, "fused"): (4, 1),
     (AG_RS, "eager"): (12, 2),
     (AG_RS, "fused"): (5, 2),
+    (MLA, "eager"): (22, 2),
+    (MLA, "fused"): (14, 2),
 }
 #: Compute and collectives, µs a layer, means over the ranks; and the untraced step: what `profkit diff` said of these
-#: runs when they were recorded, which docs/results/dcp-two-gpus-h200.md quotes.
+#: runs when they were recorded, which the pages quote.
 US = {
     (ALL_TO_ALL, "eager"): (23.36, 22.43, 1211.1),
     (ALL_TO_ALL, "fused"): (12.79, 22.51, 917.8),
     (AG_RS, "eager"): (20.26, 30.53, 1366.5),
     (AG_RS, "fused"): (11.12, 30.43, 1108.2),
+    (MLA, "eager"): (390.26, 55.41, 10954.0),
+    (MLA, "fused"): (377.90, 55.28, 10606.9),
 }
 WHEN = {"eager": "before", "fused": "after"}
-workloads = pytest.mark.parametrize("workload", [ALL_TO_ALL, AG_RS])
+workloads = pytest.mark.parametrize("workload", [ALL_TO_ALL, AG_RS, MLA])
 arms = pytest.mark.parametrize("arm", ["eager", "fused"])
 
 
@@ -78,6 +88,8 @@ def test_the_fusion_is_confirmed_on_both_ranks(workload: str) -> None:
     for rank in data["ranks"]:
         assert [rank[when]["launches"] for when in ("before", "after")] == totals
     assert data["net"]["launches_per_layer"] == totals[1] - totals[0]
+    (equal,) = [reason["message"] for reason in data["reasons"] if reason["code"] == "digests-equal"]
+    assert equal.startswith(f"All {RANKS * DIGESTS[workload]} output digests are equal")
 
 
 @workloads
@@ -99,6 +111,7 @@ def test_collectives_are_named_and_apart_from_computing(workload: str, arm: str)
         == {
             ALL_TO_ALL: ["ncclDevKernel_SendRecv"],
             AG_RS: ["ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"],
+            MLA: ["ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_SendRecv"],
         }[workload]
     )
 
@@ -131,9 +144,10 @@ def test_unpack_and_pack_are_what_else_changed_between_the_arms_of_the_all_to_al
     assert round(data["net"]["us_per_layer"], 2) == -10.49
 
 
-def test_one_job_a_side_compares_replays_and_says_so() -> None:
-    data = diff(AG_RS)
-    assert (data["samples"], [f["short"] for f in data["added"]]) == ("replays", ["mask_copy_kernel"])
+@pytest.mark.parametrize(("workload", "added"), [(AG_RS, ["mask_copy_kernel"]), (MLA, [])])
+def test_one_job_a_side_compares_replays_and_says_so(workload: str, added: list[str]) -> None:
+    data = diff(workload)
+    assert (data["samples"], [f["short"] for f in data["added"]]) == ("replays", added)
     assert "replays-not-runs" in [reason["code"] for reason in data["reasons"]]
 
 
@@ -154,7 +168,7 @@ def test_both_ranks_of_a_job_stand_side_by_side_and_are_complete(workload: str, 
 
 @workloads
 def test_the_page_shows_what_the_command_prints(workload: str) -> None:
-    page = (TRACES.parent / "docs" / "results" / "dcp-two-gpus-h200.md").read_text(encoding="utf-8")
+    page = (TRACES.parent / "docs" / "results" / PAGES[workload]).read_text(encoding="utf-8")
     shown = page.split(f"`profkit diff traces/{workload} --expect-removed 8`:\n\n```\n")[1].split("```\n")[0]
     printed = profkit("diff", TRACES / workload, "--expect-removed", "8").stdout
     assert [line.rstrip() for line in shown.strip().splitlines()] == [

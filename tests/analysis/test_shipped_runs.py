@@ -29,9 +29,12 @@ PAIRS = [
     ("mla-step", "eager", "hoisted-pack", (192, 168, 0), ("confirmed", "preserved", 0)),
     ("dsa-candidates", "old", "new", (0, 0, 1), ("changed", "preserved", 0)),
     ("dsa-candidates", "old", "bounded", (23, 0, 2), ("confirmed", "preserved", 0)),
+    ("dsa-candidates", "old", "hoisted", (27, 0, 3), ("confirmed", "preserved", 0)),
+    ("dsa-candidates", "bounded", "hoisted", (4, 0, 1), ("confirmed", "preserved", 0)),
     ("dsa-candidates", "new", "one-kernel", (28, 0, 2), ("confirmed", "preserved", 0)),
     ("qsa-attention", "default", "sm_90", (0, 0, 12), ("changed", "preserved", 0)),
     ("qsa-attention", "default", "dropped", (0, 0, 0), ("refuted", "lost", 1)),
+    ("qsa-attention-64-fp8", "default", "h200", (0, 0, 0), ("changed", "preserved", 0)),
 ]
 pairs = pytest.mark.parametrize(
     ("workload", "before", "after", "launches", "answer"), PAIRS, ids=[f"{w}-{b}-{a}" for w, b, a, *_ in PAIRS]
@@ -39,7 +42,7 @@ pairs = pytest.mark.parametrize(
 #: Every run of these workloads.
 VARIANTS = sorted(
     "/".join(run.parent.parts[-2:])
-    for name in ("dcp-combine", "mla-step", "dsa-candidates", "qsa-attention")
+    for name in ("dcp-combine", "mla-step", "dsa-candidates", "qsa-attention", "qsa-attention-64-fp8")
     for run in (TRACES / name).glob("*/run.json")
 )
 
@@ -118,9 +121,29 @@ def test_rows_of_the_markdown_table_add_up(
     assert [sum(column) for column in zip(*rows, strict=True)] == total
 
 
-def test_tables_of_qsa_differ_in_bits_and_are_within_tolerance() -> None:
-    result = profkit("diff", TRACES / "qsa-attention/default", TRACES / "qsa-attention/sm_90", "--format", "json")
+@pytest.mark.parametrize(("workload", "other"), [("qsa-attention", "sm_90"), ("qsa-attention-64-fp8", "h200")])
+def test_tables_of_qsa_differ_in_bits_and_are_within_tolerance(workload: str, other: str) -> None:
+    result = profkit("diff", TRACES / workload / "default", TRACES / workload / other, "--format", "json")
     assert "outputs-within-tolerance" in [reason["code"] for reason in json.loads(result.stdout)["reasons"]]
+
+
+@pytest.mark.parametrize(("before", "after", "fused"), [("new", "one-kernel", True), ("bounded", "hoisted", False)])
+def test_flags_are_fused_into_the_mask_but_not_where_the_source_makes_them_once(
+    before: str, after: str, fused: bool
+) -> None:
+    runs = TRACES / "dsa-candidates"
+    result = profkit("diff", runs / before, runs / after, "--layers", "consumer", "--expect-fused", "--format", "json")
+    assert len(json.loads(result.stdout)["fusions"]) == fused
+    assert result.returncode == (0 if fused else 1)
+
+
+def test_at_64_rows_of_fp8_the_split_kernel_gains_and_the_merge_pays() -> None:
+    runs = TRACES / "qsa-attention-64-fp8"
+    data = json.loads(profkit("diff", runs / "default", runs / "h200", "--format", "json").stdout)
+    # µs a layer.
+    changes = {f["name"]: round(f["us_after"] - f["us_before"], 2) for f in data["changed"]}
+    assert changes == {"split_kernel": -8.61, "merge_loop_kernel": 0.26}
+    assert round(data["untraced"]["delta_us"], 2) == -103.65
 
 
 def test_the_traced_step_is_given_at_both_levels() -> None:

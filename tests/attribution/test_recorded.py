@@ -125,6 +125,7 @@ IRREGULAR = {
     "dsa-candidates/old": "the repetition covers 12 of 32 ops",
     "dsa-candidates/new": "the repetition covers 12 of 33 ops",
     "dsa-candidates/one-kernel": "no sequence of kernels repeats 3 times",
+    "dsa-candidates/hoisted": "no sequence of kernels repeats 3 times",
     "qsa-attention/default": "no sequence of kernels repeats 3 times",
     "qsa-attention/dropped": "no sequence of kernels repeats 3 times",
 }

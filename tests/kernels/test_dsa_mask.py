@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="the kernels need triton")
 from dsa_cases import CASES, NEG_INF, ROWS, Case, bits, overridden, strided_randn  # noqa: E402
 
 from profkit.kernels.dsa.apply import MaskForm, apply_candidate_mask  # noqa: E402
-from profkit.kernels.dsa.flags import empty_flags, flag_candidates  # noqa: E402
+from profkit.kernels.dsa.flags import FlagLaunch, empty_flags, flag_candidates  # noqa: E402
 from profkit.kernels.dsa.fused import FusedLaunch  # noqa: E402
 from profkit.kernels.dsa.mask import MaskLaunch, mask_columns  # noqa: E402
 from profkit.kernels.dsa.programs import ProgramPolicy  # noqa: E402
@@ -22,7 +22,9 @@ from profkit.kernels.dsa.reference import reference_candidates, reference_mask, 
 FORMS: tuple[MaskForm, ...] = get_args(MaskForm)
 #: Few programs, so that each walks several tiles and runs even in narrow rows.
 SMALL_MASK = MaskLaunch(ProgramPolicy(1, 4), tile=128, warps=1, vector=4, early=True)
-SMALL_FUSED = FusedLaunch(ProgramPolicy(1, 12), least_run=16, tile=128, warps=1, candidate_step=64)
+#: Of forty candidates three steps are read.
+SMALL_FLAGS = FlagLaunch(ProgramPolicy(1, 12), least_run=16, warps=1, candidate_step=16)
+SMALL_FUSED = FusedLaunch(ProgramPolicy(1, 12), least_run=16, tile=128, warps=1, candidate_step=16)
 
 
 def listed(case: Case, logits: torch.Tensor) -> torch.Tensor:
@@ -45,17 +47,37 @@ def test_masks_match_the_reference(case: Case, form: MaskForm, contiguous: bool,
     assert torch.equal(bits(logits), bits(expected))
 
 
-@pytest.mark.parametrize("form", ["bounded", "one-kernel"])
-@pytest.mark.parametrize("decode", [False, True])
-@pytest.mark.parametrize("width", [1500, 1501])
-def test_each_program_may_walk_several_tiles(width: int, decode: bool, form: MaskForm, device: str) -> None:
+def assert_masked(width: int, decode: bool, form: MaskForm, device: str, mask: MaskLaunch = SMALL_MASK) -> None:
+    """That a form masks as the reference does, launched small: six rows, with starts or in pairs without."""
     case = Case(width, 8, 40, decode)
     logits, (starts, ends) = case.logits(device).contiguous(), case.bounds(device)
     candidates = listed(case, logits)
     expected = reference_mask(logits, starts, ends, candidates, 8, case.row_repeat)
-    launches = {"mask_launch": SMALL_MASK, "fused_launch": SMALL_FUSED}
-    apply_candidate_mask(logits, starts, ends, candidates, 8, case.row_repeat, form, **launches)
+    apply_candidate_mask(
+        *(logits, starts, ends, candidates, 8, case.row_repeat, form),
+        flag_launch=SMALL_FLAGS,
+        mask_launch=mask,
+        fused_launch=SMALL_FUSED,
+    )
     assert torch.equal(bits(logits), bits(expected))
+
+
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("width", [1500, 1501])
+def test_one_kernel_may_walk_several_tiles_and_steps_of_candidates(width: int, decode: bool, device: str) -> None:
+    assert_masked(width, decode, "one-kernel", device)
+
+
+# One program a row, or two: of a whole row each walks six tiles or more.
+@pytest.mark.parametrize("total", [4, 12])
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("width", [1500, 1501])
+def test_a_program_of_the_mask_may_walk_several_tiles(
+    width: int, decode: bool, early: bool, total: int, device: str
+) -> None:
+    mask = replace(SMALL_MASK, programs=ProgramPolicy(1, total), early=early)
+    assert_masked(width, decode, "bounded", device, mask)
 
 
 @pytest.mark.parametrize("early", [False, True])

@@ -10,6 +10,7 @@ pytest.importorskip("torch", reason="the kernels need torch")
 
 pytest.importorskip("triton", reason="the kernels need triton")
 
+from profkit.kernels.dsa.fused import tuned_fused
 from profkit.kernels.dsa.mask import tuned_mask
 from profkit.kernels.dsa.programs import PR_POLICY, ProgramPolicy
 
@@ -64,3 +65,20 @@ def test_masks_have_enough_programs_wherever_the_smallest_tile_allows(rows: int,
     launch = tuned_mask(rows, width)
     programs = launch.programs.row_programs(rows, -(-width // launch.tile))
     assert rows * programs >= min(264, rows * -(-width // 2048))
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "early"),
+    [
+        # 2^23 columns of all rows together, and 132 rows.
+        *((8, 1 << 20, True), (8, (1 << 20) + 4, False), (9, 1 << 20, False)),
+        *((132, 8192, True), (133, 8192, False), (1, 1, True)),
+    ],
+)
+def test_masks_load_flags_early_in_few_columns_and_rows(rows: int, width: int, early: bool) -> None:
+    assert tuned_mask(rows, width).early == early
+
+
+@pytest.mark.parametrize(("rows", "least_run"), [(1, 256), (31, 256), (32, 512), (127, 512), (128, 1024), (1024, 1024)])
+def test_runs_of_the_one_kernel_are_longer_with_more_rows(rows: int, least_run: int) -> None:
+    assert tuned_fused(rows).least_run == least_run

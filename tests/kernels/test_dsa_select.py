@@ -12,8 +12,9 @@ pytest.importorskip("triton", reason="the kernels need triton")
 
 from dsa_cases import CASES, NEG_INF, Case, assert_candidates, bits, strided_randn  # noqa: E402
 
+from profkit.kernels.dsa.programs import ProgramPolicy  # noqa: E402
 from profkit.kernels.dsa.reference import reference_candidates, reference_scores  # noqa: E402
-from profkit.kernels.dsa.scores import TUNED_SCORES, block_scores  # noqa: E402
+from profkit.kernels.dsa.scores import PR_SCORES, TUNED_SCORES, ScoreLaunch, block_scores, can_load_early  # noqa: E402
 from profkit.kernels.dsa.select import SelectForm, select_candidate_blocks  # noqa: E402
 
 # The interpreter reduces with numpy, which warns about a block of nothing but NaN.
@@ -109,9 +110,13 @@ def test_columns_outside_the_live_range_do_not_count(form: SelectForm, device: s
     assert sorted(select(logits, *bounds, 2, 8, form)[1].tolist()) == [2, 4]
 
 
+# With fewer programs than tiles, of which the widest row has several, nothing is loaded early.
+@pytest.mark.parametrize("total", [5, 2048])
 @pytest.mark.parametrize("block_size", [3, 8])
 @pytest.mark.parametrize("width", [1, 64, 1030])
-def test_scores_whose_columns_are_loaded_early_are_the_same(width: int, block_size: int, device: str) -> None:
+def test_scores_whose_columns_are_loaded_early_are_the_same(
+    width: int, block_size: int, total: int, device: str
+) -> None:
     generator = torch.Generator().manual_seed(width)
     logits = torch.randn(5, width, generator=generator).to(device)
     logits[0, width // 3] = float("nan")
@@ -121,10 +126,29 @@ def test_scores_whose_columns_are_loaded_early_are_the_same(width: int, block_si
     found = []
     for early_columns in (0, 1 << 18):
         scores = torch.full((5, -(-width // block_size)), 7.0, device=device)
-        launch = replace(TUNED_SCORES, early_columns=early_columns, tile=16, warps=1)
+        programs = ProgramPolicy(1, total)
+        launch = replace(TUNED_SCORES, programs=programs, early_columns=early_columns, tile=16, warps=1)
         block_scores(logits, None, ends, scores, block_size, launch=launch)
         found.append(bits(scores))
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("launch", "rows", "width", "early"),
+    [
+        # 2^18 columns of all rows together, in tiles of 128 blocks of 8.
+        *((TUNED_SCORES, 2, 1 << 17, True), (TUNED_SCORES, 2, (1 << 17) + 8, False)),
+        *((TUNED_SCORES, 1, 1 << 18, True), (TUNED_SCORES, 1, (1 << 18) + 1, False)),
+        (PR_SCORES, 1, 1, False),
+        # 256 tiles have 256 programs, or 255.
+        (replace(TUNED_SCORES, programs=ProgramPolicy(1, 256)), 1, 1 << 18, True),
+        (replace(TUNED_SCORES, programs=ProgramPolicy(1, 255)), 1, 1 << 18, False),
+    ],
+)
+def test_few_columns_are_loaded_early_where_each_tile_has_a_program(
+    launch: ScoreLaunch, rows: int, width: int, early: bool
+) -> None:
+    assert can_load_early(launch, rows, width, tiles=-(-width // (8 * launch.tile))) == early
 
 
 @pytest.mark.parametrize("form", FORMS)

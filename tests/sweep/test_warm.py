@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -39,13 +38,8 @@ def test_every_configuration_is_taken_once_whoever_asks_in_whatever_order(tmp_pa
     configurations = [{"warps": number} for number in range(5)]
     workers = [warm.unclaimed(configurations, tmp_path, 3) for _ in range(2)]
     taken = [next(workers[0]), next(workers[1]), next(workers[1]), *workers[0], *workers[1]]
-    assert sorted(c["warps"] for c in taken) == [0, 1, 2, 3, 4]
-    assert list(warm.unclaimed(configurations, tmp_path, 4)) == taken, "another region is another matter"
-
-
-def test_configurations_that_are_taken_one_after_another_are_far_apart(tmp_path: Path) -> None:
-    taken = [c["warps"] for c in warm.unclaimed([{"warps": number} for number in range(84)], tmp_path, 0)]
-    assert min(abs(one - next_one) for one, next_one in itertools.pairwise(taken)) > 84 // 5
+    assert [c["warps"] for c in taken] == [0, 1, 2, 3, 4]
+    assert list(warm.unclaimed(configurations, tmp_path, 4)) == configurations, "another region is another matter"
 
 
 @pytest.mark.parametrize("at_once", [True, False])
