@@ -10,8 +10,8 @@ from profkit import names as kernel_names
 from profkit.attribution.by_repetition import add_layers
 from profkit.attribution.ledger import attribute
 from profkit.attribution.sequence import CaptureTrace
-from profkit.census import Census, KindCensus
 from profkit.census_layers import layer_of_scope, layer_sums
+from profkit.census_model import Census, KindCensus
 from profkit.census_ops import PlacedOps
 from profkit.census_outside import ledger_and_beyond, outside_layers
 from profkit.census_slots import launch_slots

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from profkit.census import Ints
+from profkit.census_model import Ints
 from profkit.census_ops import PlacedOps
 from profkit.layers import LayerKey
 from profkit.selection import short_kind

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.attribution.ledger import Attribution
-from profkit.census import Ints
+from profkit.census_model import Ints
 from profkit.layers import Place
 from profkit.steps import Steps
 from profkit.trace import Trace

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from profkit.census import EAGER, IN_GRAPH, UNATTRIBUTED, WARM_UP, Ints, Ledger
+from profkit.census_model import EAGER, IN_GRAPH, UNATTRIBUTED, WARM_UP, Ints, Ledger
 from profkit.census_ops import PlacedOps, first_of
 
 _NUMBER = re.compile(r"\d+")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from profkit.census import Ints
 from profkit.census_layers import LayerOfScope
+from profkit.census_model import Ints
 from profkit.census_ops import PlacedOps, first_of
 from profkit.selection import Wanted
 from profkit.steps import StepKind

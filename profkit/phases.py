@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from profkit.attribution.period import common_start
 from profkit.attribution.told import short
-from profkit.census import Census
+from profkit.census_model import Census
 from profkit.trace import Diagnostic
 
 

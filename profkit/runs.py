@@ -13,7 +13,7 @@ from typing import Any
 
 from profkit import capture_traces, run_dir
 from profkit.accounting import take_census
-from profkit.census import Census
+from profkit.census_model import Census
 from profkit.errors import ProfkitError
 from profkit.readers import detect
 from profkit.selection import Selection

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from profkit import planned, runs
-from profkit.census import Census
+from profkit.census_model import Census
 from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates, Input, Reason

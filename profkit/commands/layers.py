@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from profkit import runs
-from profkit.census import Census
+from profkit.census_model import Census
 from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.errors import CannotTellError
 from profkit.integrity import no_layers_advice

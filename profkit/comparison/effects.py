@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.census import KindCensus
+from profkit.census_model import KindCensus
 from profkit.comparison.model import Finding, LayerChange, Net, Samples, StepTimes
 from profkit.comparison.rows import Row
 from profkit.comparison.statistics import Differences, differences

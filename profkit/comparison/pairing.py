@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from profkit.census import KindCensus
+from profkit.census_model import KindCensus
 from profkit.comparison.align import PAIRING_SCOPE
 from profkit.comparison.model import Reason
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profkit.census import UNATTRIBUTED
+from profkit.census_model import UNATTRIBUTED
 from profkit.comparison.model import Status
 from profkit.comparison.rows import Row
 

@@ -16,7 +16,7 @@ from typing import Any
 from nsys_builder import Rows, nsys_trace
 
 from profkit.accounting import take_census
-from profkit.census import Census
+from profkit.census_model import Census
 from profkit.cli import main
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Finding, Gates, Input

@@ -19,7 +19,7 @@ from random_traces import EXAMPLES, TRACES
 from recording import Recording, step_recording
 
 from profkit.accounting import take_census
-from profkit.census import Census
+from profkit.census_model import Census
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
 from profkit.readers import detect

@@ -10,7 +10,7 @@ import numpy as np
 from profkit.accounting import take_census
 from profkit.attribution.by_repetition import Hints, add_layers
 from profkit.attribution.ledger import Attribution, attribute
-from profkit.census import Census
+from profkit.census_model import Census
 from profkit.layers import place
 from profkit.selection import Selection
 from profkit.step_finding import find_steps

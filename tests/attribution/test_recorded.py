@@ -10,7 +10,7 @@ import pytest
 from step_traces import codes, counted, per_layer, without_ranges
 
 from profkit import runs
-from profkit.census import Census
+from profkit.census_model import Census
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Input
 from profkit.readers import detect

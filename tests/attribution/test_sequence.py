@@ -11,7 +11,7 @@ from step_traces import Op, Truth, codes, counted, layers_of, per_layer, replaye
 from profkit.accounting import take_census
 from profkit.attribution.ledger import Attribution, attribute
 from profkit.attribution.sequence import CaptureTrace
-from profkit.census import Census
+from profkit.census_model import Census
 from profkit.trace import LAUNCHES, OPS, RANGES, Trace
 
 LAYERS = ["gemm mask pack", "gemm mask pack", "gemm pack"]
