@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 from profkit._version import __version__
 
 if TYPE_CHECKING:
-    from profkit.accounting import Census
+    from profkit.census_model import Census
     from profkit.comparison.model import Comparison
     from profkit.selection import SelectionOptions
     from profkit.sweep.results import Sweep
@@ -77,7 +77,7 @@ def diff(
     from dataclasses import replace
 
     from profkit import runs
-    from profkit.accounting import Census
+    from profkit.census_model import Census
     from profkit.comparison.compare import compare
     from profkit.comparison.model import Gates, Input
     from profkit.phases import in_phase

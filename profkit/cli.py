@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit._version import __version__
-from profkit.commands import numbers
+from profkit.commands.numbers import in_range
 from profkit.commands.selecting import selecting
 from profkit.errors import Exit, OutputClosedError, ProfkitError
 
@@ -66,18 +66,18 @@ def capture(
     ] = None,
     shape: Annotated[list[str] | None, typer.Option(help="name=value; once for each.")] = None,
     profiler: Annotated[str, typer.Option(help="auto, nsys, rocprofv3, torch or dispatch.")] = "auto",
-    replays: Annotated[int, typer.Option(help="Recorded replays of the graph.", callback=numbers.COUNT)] = 20,
-    warmup: Annotated[int, typer.Option(help="Runs before the graph is captured.", callback=numbers.COUNT)] = 3,
-    seed: Annotated[int, typer.Option(help="Seeds the random inputs.", callback=numbers.SEED)] = 0,
+    replays: Annotated[int, typer.Option(help="Recorded replays of the graph.", callback=in_range)] = 20,
+    warmup: Annotated[int, typer.Option(help="Runs before the graph is captured.", callback=in_range)] = 3,
+    seed: Annotated[int, typer.Option(help="Seeds the random inputs.", callback=in_range)] = 0,
     run_bodies: Annotated[bool, typer.Option("--run-bodies", help="dispatch: run kernel bodies on the CPU.")] = False,
     nsys_args: Annotated[str, typer.Option(help="More flags for nsys profile, with -- CMD.")] = "",
     against: Annotated[str | None, typer.Option(help="A second arm: this variant, captured in turns.")] = None,
     pairs: Annotated[
-        int | None, typer.Option(help="Repetitions of each arm; 7 with --against.", callback=numbers.COUNT)
+        int | None, typer.Option(help="Repetitions of each arm; 7 with --against.", callback=in_range)
     ] = None,
     stop_after: Annotated[
         float | None,
-        typer.Option(help="Repetitions: begin none that would end later, in seconds.", callback=numbers.SECONDS),
+        typer.Option(help="Repetitions: begin none that would end later, in seconds.", callback=in_range),
     ] = None,
     keep_report: Annotated[
         bool | None, typer.Option(help="Keep nsys's report beside its export; not kept for repetitions.")
@@ -90,14 +90,12 @@ def capture(
         int | None,
         typer.Option(
             help="Ranks: a process and a GPU each, in one process group, each with its own trace.",
-            callback=numbers.COUNT,
+            callback=in_range,
         ),
     ] = None,
     rank_timeout: Annotated[
         float | None,
-        typer.Option(
-            help="With --nproc: seconds after which ranks that hang are given up; 600.", callback=numbers.SECONDS
-        ),
+        typer.Option(help="With --nproc: seconds after which ranks that hang are given up; 600.", callback=in_range),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
@@ -174,22 +172,20 @@ def sweep(
     only_known: Annotated[bool, typer.Option("--only-known", help="Time the entries of known tables alone.")] = False,
     state: Annotated[str, typer.Option(help="Of the L2 cache: hot, evicted or both.")] = "both",
     orders: Annotated[
-        int, typer.Option(help="Interleaved orders: forward, backward, shuffled, …", callback=numbers.COUNT)
+        int, typer.Option(help="Interleaved orders: forward, backward, shuffled, …", callback=in_range)
     ] = 3,
-    replays: Annotated[
-        int, typer.Option(help="Samples of each configuration in each order.", callback=numbers.COUNT)
-    ] = 9,
+    replays: Annotated[int, typer.Option(help="Samples of each configuration in each order.", callback=in_range)] = 9,
     screen: Annotated[
         float,
-        typer.Option(help="Time in full what is within this factor of the best; 0 for all.", callback=numbers.FACTOR),
+        typer.Option(help="Time in full what is within this factor of the best; 0 for all.", callback=in_range),
     ] = 1.5,
-    seed: Annotated[int, typer.Option(help="Seeds the inputs and the shuffled orders.", callback=numbers.SEED)] = 0,
+    seed: Annotated[int, typer.Option(help="Seeds the inputs and the shuffled orders.", callback=in_range)] = 0,
     device: Annotated[str, typer.Option(help="cuda, or cpu with the host's clock.")] = "cuda",
     jobs: Annotated[
-        int | None, typer.Option(help="Processes that compile beforehand; chosen if not given.", callback=numbers.COUNT)
+        int | None, typer.Option(help="Processes that compile beforehand; chosen if not given.", callback=in_range)
     ] = None,
     stop_after: Annotated[
-        float | None, typer.Option(help="Begin no region that would end later, in seconds.", callback=numbers.SECONDS)
+        float | None, typer.Option(help="Begin no region that would end later, in seconds.", callback=in_range)
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A directory that can be resumed.")] = None,
     output_format: Annotated[str, typer.Option("--format", help="text, csv or json.")] = "text",
@@ -251,7 +247,7 @@ def kernels(output_format: Annotated[str, typer.Option("--format", help="text or
 
 _FloorUs = Annotated[
     float | None,
-    typer.Option(help="The dispatch floor in µs; measured or estimated if not given.", callback=numbers.MICROSECONDS),
+    typer.Option(help="The dispatch floor in µs; measured or estimated if not given.", callback=in_range),
 ]
 _Format = Annotated[str, typer.Option("--format", help="text, json, csv or md.")]
 
@@ -277,17 +273,15 @@ def diff(
     selection: Selection,
     expect_removed: Annotated[
         int | None,
-        typer.Option(
-            help="Fail unless so many launches are gone from every selected layer.", callback=numbers.COUNT_OR_NONE
-        ),
+        typer.Option(help="Fail unless so many launches are gone from every selected layer.", callback=in_range),
     ] = None,
     expect_fused: Annotated[bool, typer.Option("--expect-fused", help="Fail unless a fusion is found.")] = False,
     max_launches_per_layer: Annotated[
-        float | None, typer.Option(help="Fail if a layer has more, after.", callback=numbers.NUMBER_OR_NONE)
+        float | None, typer.Option(help="Fail if a layer has more, after.", callback=in_range)
     ] = None,
     max_regression: Annotated[
         float | None,
-        typer.Option(help="Fail if a layer's time grew by more per cent, beyond noise.", callback=numbers.PER_CENT),
+        typer.Option(help="Fail if a layer's time grew by more per cent, beyond noise.", callback=in_range),
     ] = None,
     floor_us: _FloorUs = None,
     force: Annotated[

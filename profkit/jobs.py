@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit import roles
-from profkit.accounting import Census, KindCensus
+from profkit.census_model import Census, KindCensus
 from profkit.roles import Role
 from profkit.trace import Diagnostic
 

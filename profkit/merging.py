@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.accounting import KindCensus
+from profkit.census_model import KindCensus
 from profkit.steps import StepKind
 
 Ints = npt.NDArray[np.int64]

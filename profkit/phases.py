@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from profkit.accounting import Census
 from profkit.attribution.period import common_start
 from profkit.attribution.told import short
+from profkit.census_model import Census
 from profkit.trace import Diagnostic
 
 

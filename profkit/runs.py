@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from profkit import capture_traces, run_dir
-from profkit.accounting import Census, Selection, take_census
+from profkit.accounting import take_census
+from profkit.census_model import Census
 from profkit.errors import ProfkitError
 from profkit.readers import detect
+from profkit.selection import Selection
 from profkit.trace import Trace
 
 

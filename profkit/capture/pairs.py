@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import shutil
 import tempfile
 import time
@@ -21,6 +20,7 @@ from profkit.capture.plan import Options, resolve_variant
 from profkit.capture.plan_file import check_same, locked
 from profkit.capture.workload_run import Session, plan, record_into
 from profkit.errors import ProfkitError
+from profkit.number_ranges import check_number
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
     Raises:
         ProfkitError: bad options, a capture begun with other options, a repetition that fails (those before it stay).
     """
-    _check(wanted)
+    check_number("--pairs", wanted.pairs)
+    check_number("--stop-after", wanted.stop_after_s)
     begun, existed = _begun(output), output.exists()
     with process.terminable():
         variant, against = _variants(options, wanted.against)
@@ -98,13 +99,6 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
             if all(repetition.is_complete(output) for repetition in order):
                 _mark_stalled(arms, order, output)
             return Finished(output, arms, _records(order, output), len(order), durations_s, planned.why)
-
-
-def _check(wanted: PairsOptions) -> None:
-    if wanted.pairs < 1:
-        raise ProfkitError(f"--pairs {wanted.pairs}: at least one pair must be recorded.")
-    if wanted.stop_after_s is not None and not 0 < wanted.stop_after_s < math.inf:
-        raise ProfkitError(f"--stop-after {wanted.stop_after_s:g}: give a number of seconds above 0.")
 
 
 def _begun(output: Path) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from profkit.capture.rocprofv3 import Rocprofv3
 from profkit.errors import ProfkitError
+from profkit.number_ranges import check_number
 from profkit.workload import Shape, ShapeValue, Workload
 
 PROFILERS = ("auto", "nsys", "rocprofv3", "torch", "dispatch")
@@ -25,7 +26,7 @@ class Options:
         shapes: ``name=value`` texts.
         profiler: one of `PROFILERS`.
         replays: recorded replays of the graph.
-        warmup: runs before the graph is captured, outside the recorded window.
+        warmup: runs before the graph is captured, outside the recorded window; the first of them compiles kernels.
         seed: seeds every random input.
         run_bodies: the dispatch profiler executes kernel bodies (in Triton's interpreter) instead of skipping them.
         graph_level: with nsys, time the step at graph level too.
@@ -145,20 +146,16 @@ def check_options(options: Options) -> None:
     """Refuse options that need no workload to be seen wrong.
 
     Raises:
-        ProfkitError: an unknown profiler, a count out of range, or ``--run-bodies`` with another profiler.
+        ProfkitError: an unknown profiler, a number out of range, or ``--run-bodies`` with another profiler.
     """
     if options.profiler not in PROFILERS:
         raise ProfkitError(f"No profiler {options.profiler!r}.{did_you_mean(options.profiler, PROFILERS)}")
-    if options.replays < 1:
-        raise ProfkitError(f"--replays {options.replays}: at least one replay must be recorded.")
-    if options.warmup < 1:
-        raise ProfkitError(f"--warmup {options.warmup}: at least one run is needed, so that kernels compile before it.")
-    if options.nproc is not None and options.nproc < 1:
-        raise ProfkitError(f"--nproc {options.nproc}: at least one process must run.")
+    check_number("--replays", options.replays)
+    check_number("--warmup", options.warmup)
+    check_number("--nproc", options.nproc)
     if options.nproc is not None and options.profiler == "rocprofv3":
         raise ProfkitError("--nproc is not done with rocprofv3 yet. Use --profiler torch.")
-    if options.rank_timeout_s <= 0:
-        raise ProfkitError(f"--rank-timeout {options.rank_timeout_s:g}: give a number of seconds above 0.")
+    check_number("--rank-timeout", options.rank_timeout_s)
     if options.run_bodies and options.profiler not in ("auto", "dispatch"):
         raise ProfkitError(
             f"--run-bodies belongs to the dispatch profiler; {options.profiler} always runs kernels. Leave it out."

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from profkit import planned, runs
-from profkit.accounting import Census, Selection
+from profkit.census_model import Census
 from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates, Input, Reason
 from profkit.errors import Exit, NothingSelectedError, ProfkitError
 from profkit.phases import in_phase
+from profkit.selection import Selection
 
 #: Pairs that a sentence lists.
 _LISTED = 6

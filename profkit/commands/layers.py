@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from profkit import runs
-from profkit.accounting import Census, Selection
+from profkit.census_model import Census
 from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.errors import CannotTellError
 from profkit.integrity import no_layers_advice
 from profkit.reporters import layers_data
+from profkit.selection import Selection
 
 
 def layers(specs: Sequence[str], selection: Selection, output_format: str, floor_us: float | None = None) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from profkit.accounting import KindCensus
+from profkit.census_model import KindCensus
 from profkit.comparison.model import Reason
 from profkit.names import canonical
 

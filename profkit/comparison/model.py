@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from profkit import jobs
-from profkit.accounting import Census, KindCensus
+from profkit.census_model import Census, KindCensus
 from profkit.comparison.rows import Row
 from profkit.comparison.thresholds import Thresholds
 from profkit.errors import Exit

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.accounting import KindCensus
+from profkit.census_model import KindCensus
 from profkit.comparison.align import ABSENT, scope_column
 
 Ints = npt.NDArray[np.int64]

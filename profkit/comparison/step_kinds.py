@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from profkit.accounting import Census, KindCensus
+from profkit.census_model import Census, KindCensus
 from profkit.comparison.model import Input, Reason
 
 #: Two kinds whose likeness to the other side differs by less are not told apart by their kernels.

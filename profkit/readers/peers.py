@@ -10,8 +10,10 @@ import re
 
 from profkit.trace import Diagnostic, Trace
 
-#: Kernels of NCCL and RCCL, and the all-reduce kernels of vLLM, SGLang and TensorRT-LLM, which need peers.
-_COLLECTIVE = re.compile(
+#: Kernels of NCCL and RCCL, and the all-reduce kernels of vLLM, SGLang and TensorRT-LLM. Fewer names than those of
+#: `roles.is_collective`, on purpose: here a name alone must prove that another process took part. A copy between two
+#: devices, an operator of torch or a kernel that is called after a collective runs in one process too.
+_NEEDS_PEERS = re.compile(
     r"\b(?:nccl|rccl)(?:Dev)?Kernel|cross_device_reduce|(?:one|two)shotAllReduceKernel", re.IGNORECASE
 )
 _ADVICE = {
@@ -20,11 +22,16 @@ _ADVICE = {
 }
 
 
+def needs_peers(name: str) -> bool:
+    """Whether an op of this recorded name cannot have run without another process."""
+    return _NEEDS_PEERS.search(name) is not None
+
+
 def missing_peers(trace: Trace) -> Diagnostic | None:
     """What to say of a trace whose ops have peers that it does not show; None where nothing hints at any."""
     ops = trace.ops
     names: list[str] = ops["name"].unique().tolist()
-    if not any(_COLLECTIVE.search(name) for name in names):
+    if not any(needs_peers(name) for name in names):
         return None
     if ops[["process", "device"]].drop_duplicates().shape[0] > 1:
         return None

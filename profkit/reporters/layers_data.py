@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from profkit.accounting import Census, KindCensus
+from profkit.census_model import Census, KindCensus
 from profkit.floor import FACTOR, Floor, floor_of
 from profkit.jobs import diagnostics, rank_of, shares
 from profkit.merging import same_layers, unlike

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from profkit import jobs, roles
-from profkit.accounting import KindCensus
+from profkit.census_model import KindCensus
 from profkit.jobs import Record, Shares
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profkit.errors import ProfkitError
-from profkit.readers.nsys import COPIES, DOMAIN, GRAPHS, KERNELS, META_TABLES, NVTX, PUSH_POP, RUNTIME, SETS, START_END
+from profkit.readers.nsys_ranges import DOMAIN, PUSH_POP, START_END
+from profkit.readers.nsys_tables import COPIES, GRAPHS, KERNELS, META_TABLES, NVTX, RUNTIME, SETS
 from profkit.readers.sqlite_columns import quoted, read_only_uri
 from profkit.scrubbing import texts
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from profkit.capture.plan import did_you_mean, resolve_shapes, resolve_variant
 from profkit.capture.plan_file import source_digest
 from profkit.errors import ProfkitError
+from profkit.number_ranges import check_number
 from profkit.tunable import Configuration, Tunable
 from profkit.workload import BuildContext, ShapeValue, Workload
 
@@ -190,11 +191,10 @@ def check_options(options: Options) -> None:
     """
     if options.device not in DEVICES:
         raise ProfkitError(f"No device {options.device!r}.{did_you_mean(options.device, DEVICES)}")
-    for name, value in (("orders", options.orders), ("replays", options.replays), ("jobs", options.jobs)):
-        if value is not None and value < 1:
-            raise ProfkitError(f"--{name} {value}: give at least 1.")
-    if options.screen != 0 and not options.screen >= 1:
-        raise ProfkitError(f"--screen {options.screen:g}: give a factor of at least 1, or 0 to time all in full.")
+    check_number("--orders", options.orders)
+    check_number("--replays", options.replays)
+    check_number("--jobs", options.jobs)
+    check_number("--screen", options.screen)
     _states(options)
 
 

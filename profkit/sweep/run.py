@@ -16,6 +16,7 @@ from typing import Any
 from profkit._version import __version__
 from profkit.capture import plan_file, process, progress
 from profkit.errors import ProfkitError
+from profkit.number_ranges import check_number
 from profkit.sweep import results, store, warm
 from profkit.sweep.clock import Clock
 from profkit.sweep.phases import Phases
@@ -54,8 +55,7 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
     """
     from profkit import kernels
 
-    if stop_after_s is not None and stop_after_s <= 0:
-        raise ProfkitError(f"--stop-after {stop_after_s:g}: give a number of seconds above 0.")
+    check_number("--stop-after", stop_after_s)
     with process.terminable(), _stdout_to_stderr(), ExitStack() as stack:
         phases = Phases()
         with phases.of("load the workload"):

@@ -15,7 +15,7 @@ from nsys_builder import Kernel, Rows
 from random_traces import EXAMPLES, OPS, TRACES
 from recording import Op, step_recording
 
-from profkit.accounting import Census, KindCensus
+from profkit.census_model import Census, KindCensus
 from profkit.merging import merge
 
 

@@ -13,8 +13,10 @@ from bench import Bench, codes, profkit
 from nsys_builder import Rows
 from recording import step_recording
 
+from profkit import roles
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
+from profkit.readers.peers import needs_peers
 
 ALONE = "one-of-several-processes"
 NCCL = "combine/exchange/ncclDevKernel_SendRecv"
@@ -75,6 +77,24 @@ def test_repeated_captures_of_one_process_are_no_peers(bench: Bench) -> None:
     bare = [bench.path(rows(pid=pid)) for pid in (102, 103)]
     assert said_of(*paths, bare[0]) == [True] * 3
     assert said_of(*paths, *bare) == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "proves_peers"),
+    [
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)", True),
+        ("ncclKernel_AllReduce_RING_LL_Sum_half(ncclDevComm*, unsigned long, ncclWork*)", True),
+        ("rcclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", True),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(…)", True),
+        ("void tensorrt_llm::kernels::oneShotAllReduceKernel<__nv_bfloat16, 2, true>(…)", True),
+        ("c10d.alltoall_base_.default", False),
+        ("memcpy PtoP", False),
+        ("fused_gemm_all_reduce", False),
+    ],
+)
+def test_what_proves_peers_is_a_collective_and_not_every_collective_does(name: str, proves_peers: bool) -> None:
+    assert needs_peers(name) is proves_peers
+    assert roles.is_collective(name)
 
 
 def side(bench: Bench, label: str, *runs: tuple[Rows, Mapping[str, Any] | None]) -> Input:

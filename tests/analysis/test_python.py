@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ OPTIONS = [
     pytest.param({"anchor": "nvjet"}, id="anchor"),
     pytest.param({"steps": "^replay", "graph": "graph 2"}, id="steps and graph"),
 ]
+
+
+def test_no_module_takes_the_place_of_a_function() -> None:
+    # Importing profkit.census, if there were such a module, would replace the function of that name.
+    assert [name for name in profkit.__all__ if find_spec(f"profkit.{name}")] == []
 
 
 @pytest.mark.parametrize("options", OPTIONS)

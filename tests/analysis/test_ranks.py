@@ -14,7 +14,7 @@ from nsys_builder import Rows
 from recording import step_recording
 
 from profkit import jobs, roles
-from profkit.accounting import KindCensus
+from profkit.census_model import KindCensus
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
 

@@ -18,7 +18,8 @@ from nsys_builder import Kernel, Rows
 from random_traces import EXAMPLES, TRACES
 from recording import Recording, step_recording
 
-from profkit.accounting import Census, take_census
+from profkit.accounting import take_census
+from profkit.census_model import Census
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
 from profkit.readers import detect

@@ -9,7 +9,7 @@ from bench import Bench, codes, profkit
 from nsys_builder import Rows
 from recording import step_recording
 
-from profkit.accounting import KindCensus
+from profkit.census_model import KindCensus
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
 from profkit.errors import ProfkitError

@@ -7,7 +7,7 @@ from bench import Bench, launches_by_layer
 from nsys_builder import Rows
 from recording import Graph, Recording, step_recording
 
-from profkit.accounting import Census
+from profkit.census_model import Census
 from profkit.errors import ProfkitError
 
 

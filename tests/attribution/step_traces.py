@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profkit.accounting import Census, Selection, take_census
+from profkit.accounting import take_census
 from profkit.attribution.by_repetition import Hints, add_layers
 from profkit.attribution.ledger import Attribution, attribute
+from profkit.census_model import Census
 from profkit.layers import place
-from profkit.steps import find_steps
+from profkit.selection import Selection
+from profkit.step_finding import find_steps
 from profkit.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
 
 #: What an op truly is: a layer's number, or None outside layers.

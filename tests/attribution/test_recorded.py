@@ -10,10 +10,11 @@ import pytest
 from step_traces import codes, counted, per_layer, without_ranges
 
 from profkit import runs
-from profkit.accounting import Census, Selection
+from profkit.census_model import Census
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Input
 from profkit.readers import detect
+from profkit.selection import Selection
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from recorded_captures import capture_of, captured_step, joined, table_of_ranges, with_capture
 from step_traces import Op, Truth, codes, counted, layers_of, per_layer, replayed, step
 
-from profkit.accounting import Census, take_census
+from profkit.accounting import take_census
 from profkit.attribution.ledger import Attribution, attribute
 from profkit.attribution.sequence import CaptureTrace
+from profkit.census_model import Census
 from profkit.trace import LAUNCHES, OPS, RANGES, Trace
 
 LAYERS = ["gemm mask pack", "gemm mask pack", "gemm pack"]

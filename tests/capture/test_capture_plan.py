@@ -62,6 +62,8 @@ def test_a_bad_shape_is_refused_with_what_would_do(text: str, message: str) -> N
         (Options("w", profiler="nsight"), "No profiler 'nsight'"),
         (Options("w", replays=0), "--replays 0"),
         (Options("w", warmup=0), "--warmup 0"),
+        (Options("w", nproc=0), "--nproc 0"),
+        (Options("w", rank_timeout_s=float("nan")), "--rank-timeout nan"),
         (Options("w", profiler="torch", run_bodies=True), "--run-bodies belongs to the dispatch profiler"),
     ],
 )

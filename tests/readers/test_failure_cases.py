@@ -19,10 +19,11 @@ import pytest
 from adbc_driver_sqlite import dbapi
 from recordings import FORMATS, SECRET, Kernel, Launch, Range, Recording, nsys_sqlite
 
-from profkit.accounting import Selection, take_census
+from profkit.accounting import take_census
 from profkit.cli import main
 from profkit.errors import ProfkitError
 from profkit.readers import detect
+from profkit.selection import Selection
 from profkit.trace import NONE, Trace
 
 Write = Callable[[Path, Recording], Path]

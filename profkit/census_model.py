@@ -1,0 +1,156 @@
+"""The census of a trace: launches and time per layer and per kernel, with everything outside layers in rows of its own.
+
+Data only; `accounting.take_census` makes it. Counts and nanoseconds are integers summed over the steps of a kind; "per
+layer per step" is such a sum over (layers × steps). Every op of the trace is in exactly one place, and `Ledger` says in
+which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from profkit.attribution.period import Phase
+from profkit.errors import CannotTellError
+from profkit.integrity import Refusal, SilentNodes
+from profkit.selection import Selection
+from profkit.steps import StepKind
+from profkit.trace import Diagnostic, Info
+
+Ints = npt.NDArray[np.int64]
+
+#: `where` of an op that no range covers.
+IN_GRAPH = "(in the graph, outside every range)"
+EAGER = "(outside graphs and ranges)"
+UNATTRIBUTED = "(unattributed)"
+WARM_UP = "(warm-up: layer ranges outside every step)"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A partition of all ops: the first line is the sum of the next five. Counts, and nanoseconds beside them.
+
+    `in_ranges` holds, among others, `warm_up` ops: in a layer's range, in no step. `set_aside` rows are in no sum.
+    """
+
+    ops: int
+    in_layers: int
+    in_ranges: int
+    in_graph_outside_layers: int
+    outside_graphs: int
+    unattributed: int
+    warm_up: int
+    set_aside: int
+    ns: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class KindCensus:
+    """The census of one kind of step.
+
+    Args:
+        kind: which.
+        layers: one row a layer: family, number, kind, scope, selected, launches, kernel_ns, busy_ns, span_ns (sums over
+            the steps).
+        slots: one row a launch slot of a layer, in order: layer (row of `layers`), inside, name, canonical, op_kind,
+            occurrence, launches, ns, in_layers (`Selection.layers` matches), selected (`Selection.scope` too).
+        slot_ns: the same slots by step: nanoseconds, shape [slots, steps].
+        outside: one row a kernel outside layers: where, name, canonical, op_kind, launches, ns.
+        outside_ns: shape [outside rows, steps].
+        step_span_ns: first start to last end of each step, shape [steps]; under a profiler, so longer than it runs.
+        run_of_step: which of several merged runs each step comes from, shape [steps].
+        job_of_step: which of several independent jobs, whose ranks are runs, shape [steps].
+        step_weight: what the by-step times of each step were multiplied by, so that every run counts once.
+    """
+
+    kind: StepKind
+    layers: pd.DataFrame
+    slots: pd.DataFrame
+    slot_ns: Ints
+    outside: pd.DataFrame
+    outside_ns: Ints
+    step_span_ns: Ints
+    run_of_step: Ints
+    job_of_step: Ints
+    step_weight: npt.NDArray[np.float64]
+
+    @cached_property
+    def selected_slots(self) -> pd.DataFrame:
+        """The slots that the selection asks about."""
+        return self.slots[self.slots["selected"]]
+
+    @property
+    def selected_layers(self) -> int:
+        """How many layers the selection asks about."""
+        return int(self.layers["selected"].sum())
+
+
+@dataclass(frozen=True)
+class Census:
+    """What a trace holds, counted. `default` indexes `kinds`.
+
+    Args:
+        info: the trace's provenance.
+        selection: the question.
+        methods: ops placed by each attribution method.
+        ledger: where every op went.
+        kinds: one a kind of step, most GPU time first.
+        beyond_steps: ops in no step: where, name, canonical, op_kind, launches, ns (whole recording).
+        step_method: how steps were found.
+        diagnostics: what the reader, the attribution and the steps have to say.
+        refusal: why the trace cannot answer per-layer questions; None where it can.
+        phase: where layers begin, if period found them.
+    """
+
+    info: Info
+    selection: Selection
+    methods: Mapping[str, int]
+    ledger: Ledger
+    kinds: Sequence[KindCensus]
+    default: int
+    beyond_steps: pd.DataFrame
+    step_method: str
+    diagnostics: Sequence[Diagnostic]
+    refusal: Refusal | None = None
+    display: Mapping[str, str] = field(default_factory=dict)
+    silent_nodes: SilentNodes = field(default=SilentNodes(0))
+    processes_with_ops: int = 0
+    phase: Phase | None = None
+
+    @property
+    def chosen(self) -> KindCensus:
+        """The kind of step that the selection asks about.
+
+        Raises:
+            CannotTellError: the trace has no step.
+        """
+        if not self.kinds:
+            raise CannotTellError("no-steps", f"{self.info.source} has no step: {self.info.profiler} recorded no ops.")
+        return self.kinds[self.default]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a launch slot of the chosen kind of step, launches and microseconds per step.
+
+        Columns: layer, kind, scope, inside, name, op_kind, launches, us (NaN where the recorder did not time).
+        """
+        chosen = self.chosen
+        layers = chosen.layers.iloc[chosen.slots["layer"].to_numpy()]
+        steps = chosen.kind.steps
+        us = chosen.slots["ns"] / steps / 1e3 if self.info.timed else np.nan
+        return pd.DataFrame(
+            {
+                "layer": layers["number"].to_numpy(),
+                "kind": layers["kind"].to_numpy(),
+                "scope": layers["scope"].to_numpy(),
+                "inside": chosen.slots["inside"],
+                "name": chosen.slots["name"],
+                "op_kind": chosen.slots["op_kind"],
+                "launches": chosen.slots["launches"] / steps,
+                "us": us,
+            }
+        )
