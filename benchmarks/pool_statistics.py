@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from profkit import runs
-from profkit.accounting import Selection
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
+from profkit.selection import Selection
 
 
 def load(pools: list[str]) -> dict[str, list[Input]]:
