@@ -16,6 +16,7 @@ from profkit.capture.plan import did_you_mean, resolve_shapes, resolve_variant
 from profkit.capture.plan_file import source_digest
 from profkit.errors import ProfkitError
 from profkit.number_ranges import check_number
+from profkit.sweep.problems import check_tunable
 from profkit.tunable import Configuration, Tunable
 from profkit.workload import BuildContext, ShapeValue, Workload
 
@@ -170,6 +171,7 @@ def make_plan(options: Options, workload: Workload) -> Plan:
     tunable = workload.tunable
     if tunable is None:
         raise ProfkitError(f"{workload.name} offers no launch configuration to sweep (Workload.tunable is not set).")
+    check_tunable(workload.name, tunable)
     regions = _regions(options, workload, tunable)
     return Plan(
         options=options,

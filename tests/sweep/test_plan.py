@@ -14,6 +14,7 @@ from cpu_tunable import PLAIN, SCALE  # noqa: E402
 
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.sweep.plan import Options, Plan, make_plan  # noqa: E402
+from profkit.tunable import Parameter  # noqa: E402
 
 HERE = Path(__file__).parent
 
@@ -151,3 +152,30 @@ def test_jobs_are_as_asked_else_by_cores_and_configurations(monkeypatch: pytest.
     assert plan(values=(many, "chunks=1,2,4,8")).jobs == 8
     assert plan(values=(many,), device="cpu").jobs == 1
     assert plan(jobs=3).jobs == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parameters": {}}, "tunable.parameters is {}; a sweep needs at least one parameter"),
+        ({"parameters": {"a": Parameter((), "")}}, "parameter a has the values (); it needs at least one"),
+        ({"parameters": {"a": Parameter((1.5,), "")}}, "a value of parameter a is 1.5, not an integer of 64 bits"),  # type: ignore[arg-type]
+        ({"parameters": {"\udcff": Parameter((1,), "")}}, r"a parameter's name is '\udcff', not a text"),
+        ({"parameters": {"a": 3}}, "parameter a is 3, not a Parameter"),
+        ({"regions": {5: {"size": 8}}}, "a region's name is 5, not a text"),
+        ({"regions": {"r\udcff": {"size": 8}}}, r"a region's name is 'r\udcff', not a text that can be written"),
+        ({"regions": {"": {"size": 8}}}, "a region's name is empty"),
+        ({"regions": {"r": None}}, "region r is None, not a mapping of shapes to values"),
+        ({"regions": {"r": {"size": 1.5}}}, "shape size of region r is 1.5, not an integer of 64 bits"),
+        ({"regions": None}, "tunable.regions is None"),
+    ],
+)
+def test_a_tunable_that_is_none_is_the_workloads_fault(changes: dict[str, Any], message: str) -> None:
+    assert SCALE.tunable is not None
+    faulty = dataclasses.replace(SCALE, tunable=dataclasses.replace(SCALE.tunable, **changes))
+    with pytest.raises(ProfkitError) as raised:
+        make_plan(Options(workload="x.py:SCALE"), faulty)
+    assert str(raised.value).startswith("scale: ")
+    assert message in str(raised.value)
+    with pytest.raises(ProfkitError, match=r"tunable is 'x', not a profkit.tunable.Tunable"):
+        make_plan(Options(workload="x.py:SCALE"), dataclasses.replace(SCALE, tunable="x"))  # type: ignore[arg-type]
