@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from profkit.capture.plan import did_you_mean, resolve_shapes, resolve_variant
-from profkit.capture.plan_file import source_digest
 from profkit.errors import ProfkitError
 from profkit.number_ranges import check_number
 from profkit.sweep.problems import check_tunable
+from profkit.sweep.sources import source_digests
 from profkit.tunable import Configuration, Tunable
 from profkit.workload import BuildContext, ShapeValue, Workload
 
@@ -146,7 +146,7 @@ class Plan:
         options = self.options
         return {
             "workload": Path(options.workload).name,
-            "workload_sha256": source_digest(options.workload),
+            "sources": source_digests(options.workload),
             "variant": self.variant,
             "regions": {region.name: dict(region.shapes) for region in self.regions},
             "values": {name: list(values) for name, values in self.values.items()},

@@ -137,7 +137,7 @@ def test_only_known_entries_where_there_are_none() -> None:
 def test_a_plan_describes_what_must_be_the_same_in_the_next_sitting() -> None:
     first = plan().describe("cpu", {"torch": "2"})
     assert first["workload"] == "cpu_tunable.py:SCALE"
-    assert len(first["workload_sha256"]) == 64
+    assert len(first["sources"]["cpu_tunable.py"]) == 64
     assert plan(jobs=4).describe("cpu", {"torch": "2"}) == first
     for changed in (plan(seed=1), plan(orders=5), plan(values=("chunks=1",)), plan(regions=("large",))):
         assert changed.describe("cpu", {"torch": "2"}) != first
