@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit.errors import ProfkitError
+from profkit.whole_files import write_whole
 
 
 def source_digest(spec: str) -> str | None:
@@ -30,11 +31,12 @@ def source_digest(spec: str) -> str | None:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Write `content` into `file`, whole or not at all."""
-    partial = file.with_name(f".{file.name}.part")
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(file)
+    """Write `content` into `file`, whole or not at all.
+
+    Raises:
+        ProfkitError: see `write_whole`.
+    """
+    write_whole(file, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def check_same(output: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

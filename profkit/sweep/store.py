@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ PLAN_SCHEMA = "profkit.sweep-plan/1"
 REGION_SCHEMA = "profkit.sweep-region/1"
 PLAN_FILE = "sweep.json"
 REGIONS = "regions"
+#: What a process that was ended leaves of a file that it was writing.
+_PARTIAL = ".*.json.part"
 
 
 class _Region(msgspec.Struct):
@@ -54,13 +57,23 @@ def begin(output: Path, plan: Mapping[str, Any], facts: Mapping[str, Any], *, fo
             _start_over(output)
         else:
             check_same(output, "a sweep", read_plan(file, PLAN_SCHEMA), plan)
-    elif any(output.iterdir()):
+    elif not _is_left_of_a_start(output):
         raise ProfkitError(f"{output} exists and holds no sweep (no {PLAN_FILE}). Choose another -o.")
     (output / REGIONS).mkdir(exist_ok=True)
-    for partial in (output / REGIONS).glob(".*.part"):
-        partial.unlink()
+    for folder in (output, output / REGIONS):
+        for partial in folder.glob(_PARTIAL):
+            partial.unlink()
     if not file.exists():
         write_json(file, {"schema": PLAN_SCHEMA, "plan": plan, "facts": facts})
+
+
+def _is_left_of_a_start(output: Path) -> bool:
+    """Whether `output` is empty, or holds only what a process leaves that was ended before it had written the plan."""
+    regions = output / REGIONS
+    others = [path for path in output.iterdir() if path != regions and not fnmatch(path.name, f".{PLAN_FILE}.part")]
+    if others or not regions.exists():
+        return not others
+    return regions.is_dir() and all(fnmatch(path.name, _PARTIAL) for path in regions.iterdir())
 
 
 def _start_over(output: Path) -> None:
