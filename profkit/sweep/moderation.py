@@ -15,7 +15,7 @@ from profkit.comparison.thresholds import Floats
 
 #: An estimate is not taken for less than this share of their median: times are quantised, so a few values may agree to
 #: the last digit, and the logarithm of zero would outweigh all others.
-LEAST_SHARE = 1e-5
+LEAST_SHARE = 1e-3
 
 
 def moderated(variances: Floats, freedom: int) -> tuple[Floats, float]:

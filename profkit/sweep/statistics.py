@@ -127,15 +127,18 @@ class _Errors:
 
 
 def timed(samples_us: Sequence[Sequence[Sequence[float]]]) -> Timed:
-    """From the samples of a configuration's copies, ``[copies][orders][replays]`` in µs."""
-    medians = [float(np.median(np.concatenate([np.asarray(order) for order in copy]))) for copy in samples_us]
-    orders = np.array([[np.median(order) for order in copy] for copy in samples_us])
-    variance, freedom = _sampling([order for copy in samples_us for order in copy])
+    """From the samples of a configuration's copies, ``[copies][orders][replays]`` in µs; as many in each order."""
+    samples = np.array(samples_us)
+    copies, count, replays = samples.shape
+    orders = np.median(samples, axis=2)
+    # The median of normal values has pi / 2 times the variance of their mean; other values scatter less or more.
+    freedom = copies * count * (replays - 1)
+    squares = float(((np.log(samples) - np.log(orders)[:, :, None]) ** 2).sum())
     return Timed(
-        us=_mean(np.array(medians)),
-        orders_us=[_mean(orders[:, o]) for o in range(orders.shape[1])],
-        copies=len(samples_us),
-        sampling_variance=variance,
+        us=_mean(np.median(samples.reshape(copies, -1), axis=1)),
+        orders_us=[_mean(orders[:, order]) for order in range(count)],
+        copies=copies,
+        sampling_variance=np.pi / 2 * squares / freedom / samples.size if freedom else 0.0,
         sampling_freedom=freedom,
     )
 
@@ -201,7 +204,9 @@ def _errors(times: Sequence[Timed], reference: int, measured: Noise) -> _Errors:
     freedoms += [
         none + pooled_freedom,
         none + (len(times[reference].orders_us) - 1),
-        np.array([float(entry.sampling_freedom) for entry in times]),
+        # Samples within orders tell a part of the error: where they exceed what the orders came out at by luck, the
+        # error is no better known than from the orders.
+        np.minimum([float(entry.sampling_freedom) for entry in times], pooled_freedom),
     ]
     source = np.argmax(estimates, axis=0)
     source[reference] = 0
@@ -215,14 +220,15 @@ def _errors(times: Sequence[Timed], reference: int, measured: Noise) -> _Errors:
 def _between_orders(times: Sequence[Timed], reference: int, measured: Noise) -> tuple[Floats, Floats, float]:
     """Variance of each time as its own orders tell it, the same moderated, and the degrees of freedom of the latter.
 
-    Orders are taken relative to the reference's, since what all share is no scatter; the reference's own are zero.
+    With a single order that is nothing: no variance, and no bound on the degrees of freedom. Orders are taken
+    relative to the reference's, since what all share is no scatter; the reference's own are zero.
     """
     orders = np.log(np.array([entry.orders_us for entry in times]))
     count = orders.shape[1]
     own, pooled = np.zeros(len(times)), np.zeros(len(times))
     others = np.arange(len(times)) != reference
     if count < 2 or not others.any():
-        return own, pooled, 0.0
+        return own, pooled, np.inf
     own[others] = (orders - orders[reference])[others].var(axis=1, ddof=1) / count
     known = own[others]
     if len(measured.orders_us) > 1:
@@ -247,20 +253,6 @@ def _freedom(errors: _Errors, anchor: int) -> Floats:
     apart = np.divide((variance + variance[anchor]) ** 2, total, out=np.ones(len(total)), where=total > 0)
     same = (errors.common >= 0) & (errors.common == errors.common[anchor])
     return np.asarray(np.where(same, np.minimum(freedom, freedom[anchor]), apart), dtype=np.float64)
-
-
-def _sampling(orders_us: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Variance of the logarithm of the median of all samples, and its degrees of freedom.
-
-    The median of normal values has pi / 2 times the variance of their mean; other values scatter less or more.
-    """
-    logs = [np.log(np.asarray(order)) for order in orders_us]
-    count = sum(len(order) for order in logs)
-    freedom = count - len(logs)
-    if not freedom:
-        return 0.0, 0
-    squares = sum(float(((order - np.median(order)) ** 2).sum()) for order in logs)
-    return float(np.pi / 2 * squares / freedom / count), freedom
 
 
 def _mean(us: Floats) -> float:
