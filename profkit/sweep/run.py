@@ -73,7 +73,7 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
             described = plan.describe(facts["device"]["name"], facts["versions"])
             store.begin(output, described, facts, force=force)
             _, facts = store.read_facts(output)
-        found = {number: _stored(output, number, region) for number, region in enumerate(plan.regions)}
+        found = {number: _stored(output, number, region, facts) for number, region in enumerate(plan.regions)}
         missing = [number for number, record in found.items() if record is None]
         now = 0
         if missing:
@@ -101,8 +101,8 @@ def _within(missing: list[int], stop_after_s: float | None) -> Iterator[int]:
         longest_s = max(longest_s, time.monotonic() - started)
 
 
-def _stored(output: Path | None, number: int, region: Region) -> dict[str, Any] | None:
-    return None if output is None else store.read_region(output, number, region.name)
+def _stored(output: Path | None, number: int, region: Region, facts: dict[str, Any]) -> dict[str, Any] | None:
+    return None if output is None else store.read_region(output, number, region.name, region.shapes, facts)
 
 
 def _measure(plan: Plan, number: int, clock: Clock, warmers: Warmers, display: progress.Lines) -> dict[str, Any]:

@@ -99,6 +99,13 @@ def test_results_are_read_back_from_json_and_as_a_table(tmp_path: Path) -> None:
         ("{", "is not valid JSON"),
         ("[]", "is not the JSON of a sweep"),
         ("{}", "is not the JSON of a sweep"),
+        ("[" * 100_000, "is not valid JSON"),
+        ("1" * 10_000, "is not valid JSON"),
+        (r'"\udcff"', "is not valid JSON"),
+        ("NaN", "is not valid JSON"),
+        (json.dumps(sweep(region(), region())), "regions: two have the same name"),
+        (json.dumps(sweep(region(), planned=0)), "regions: there are more than regions_planned"),
+        (json.dumps({**sweep(region()), "parameters": {}}), r"Expected `object` of length >= 1 - at `\$.parameters`"),
         (
             json.dumps({**sweep(), "schema": "profkit.sweep/9"}),
             "schema is 'profkit.sweep/9', expected 'profkit.sweep/1'",
