@@ -260,10 +260,14 @@ def _close(given: str, regions: Sequence[str]) -> str:
 
 def _values(texts: Sequence[str], workload: str, tunable: Tunable) -> dict[str, tuple[int, ...]]:
     values = {name: tuple(parameter.values) for name, parameter in tunable.parameters.items()}
+    given: set[str] = set()
     for text in texts:
         name, equals, listed = text.partition("=")
         if not equals or not name:
             raise ProfkitError(f"--set {text!r} is not parameter=v1,v2, e.g. --set warps=2,4.")
+        if name in given:
+            raise ProfkitError(f"--set {name} is given twice. Give all its values at once: --set {name}=v1,v2.")
+        given.add(name)
         if name not in values:
             raise ProfkitError(f"{workload} has no parameter {name!r}.{did_you_mean(name, values)}")
         try:

@@ -60,8 +60,14 @@ def test_device_versions_method_noise_and_its_floor_are_said() -> None:
 
 
 def test_several_regions_are_summed_up_by_known_table() -> None:
-    text = printed(sweep(region("a"), region("b")))
-    assert "table, hot: the best is better than its entry in 2 of 2 regions, and equal within noise in 0." in text
+    won = region("c")
+    for state in ("hot", "evicted"):
+        won["timing"][state]["best"] = 0
+    text = " ".join(printed(sweep(region("a"), region("b"), won)).split())
+    assert (
+        "table, hot: the best is better than its entry in 2 of 3 regions, equal within noise in 0, and the entry "
+        "itself in 1." in text
+    )
 
 
 def test_a_known_entry_that_was_not_timed_is_listed_with_its_fate() -> None:
