@@ -70,6 +70,8 @@ def _check_region(at: str, region: schema.Region, facts: schema.Facts) -> None:
     for number, one in enumerate(configurations):
         of = f"{at}configurations[{number}]."
         _require(set(one.parameters) == set(facts.parameters), f"{of}parameters: they are not those of the sweep")
+        values = all(value in facts.parameters[name].values for name, value in one.parameters.items())
+        _require(values or bool(one.known), f"{of}parameters: a value that was not swept")
         known = [table for table, entry in region.known.items() if entry == one.parameters]
         _require(one.known == known, f"{of}known: it is {one.known}, but the region's tables have it as {known}")
         tables |= dict.fromkeys(known, number)
@@ -93,6 +95,12 @@ def _check_region(at: str, region: schema.Region, facts: schema.Facts) -> None:
         f"{at}timing: with left_out it has not the states of the protocol",
     )
     _require(not set(region.timing) & set(region.left_out), f"{at}left_out: a state that was timed")
+    for state, timing in region.timing.items():
+        copies = configurations[at_reference[0]].times[state].copies
+        _require(
+            len(timing.noise.copies_us) == copies and len(timing.noise.copies_orders_us) in (0, copies),
+            f"{at}timing.{state}.noise: its copies are not the {copies} of the reference",
+        )
     anchors = {table: number for table, number in tables.items() if number in timed}
     for state in region.timing:
         _check_state(f"{at}timing.{state}.", region, state, timed, anchors or {SCREENING: at_reference[0]})

@@ -50,6 +50,8 @@ class Times(msgspec.Struct):
     samples: AtLeastOne
     copies: AtLeastOne
     against: dict[str, Against | None]
+    # Sweeps of earlier versions have none.
+    sampling_variance: Annotated[float, Meta(ge=0, le=1e300)] = 0.0
 
     def __post_init__(self) -> None:
         if not self.min_us <= self.p25_us <= self.p75_us or self.us < self.min_us:
@@ -77,6 +79,8 @@ class Noise(msgspec.Struct):
     percent: Percent
     largest_percent: Percent
     copies_us: Annotated[list[PositiveUs], Meta(min_length=2)]
+    # Sweeps of earlier versions have none.
+    copies_orders_us: list[list[PositiveUs]] = []
 
 
 class Timing(msgspec.Struct):
