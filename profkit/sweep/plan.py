@@ -222,13 +222,21 @@ def _regions(options: Options, workload: Workload, tunable: Tunable) -> tuple[Re
                 f"Region {name} fixes {', '.join(both)}, and so does --shape. Leave --region out to sweep shapes of "
                 "your own."
             )
+        try:
+            resolve_shapes(workload, _texts(tunable.regions[name]))
+        except ProfkitError as error:
+            raise ProfkitError(f"{workload.name} does not fit its own region {name}: {error}") from None
     return tuple(
         Region(
             name,
-            resolve_shapes(workload, [*(f"{k}={v}" for k, v in tunable.regions[name].items()), *options.shapes]),
+            resolve_shapes(workload, [*_texts(tunable.regions[name]), *options.shapes]),
         )
         for name in names
     )
+
+
+def _texts(shapes: Mapping[str, ShapeValue]) -> list[str]:
+    return [f"{name}={value}" for name, value in shapes.items()]
 
 
 def _named(wanted: Sequence[str], workload: str, tunable: Tunable) -> list[str]:

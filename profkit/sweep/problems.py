@@ -186,4 +186,4 @@ def _shown(value: Any) -> str:
     empty = isinstance(value, (tuple, list, dict)) and not value
     if plain or empty or (isinstance(value, str) and len(value) <= _SHOWN):
         return ascii(value)
-    return f"of type {type(value).__name__}"
+    return f"an object of type {type(value).__name__}"

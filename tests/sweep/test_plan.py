@@ -171,6 +171,7 @@ def test_jobs_are_as_asked_else_by_cores_and_configurations(monkeypatch: pytest.
         ({"regions": {"r": None}}, "region r is None, not a mapping of shapes to values"),
         ({"regions": {"r": {"size": 1.5}}}, "shape size of region r is 1.5, not an integer of 64 bits"),
         ({"regions": None}, "tunable.regions is None"),
+        ({"regions": {"r": {"size": "x"}}}, "scale does not fit its own region r: --shape size=x: expected an integer"),
     ],
 )
 def test_a_tunable_that_is_none_is_the_workloads_fault(changes: dict[str, Any], message: str) -> None:
@@ -178,7 +179,7 @@ def test_a_tunable_that_is_none_is_the_workloads_fault(changes: dict[str, Any], 
     faulty = dataclasses.replace(SCALE, tunable=dataclasses.replace(SCALE.tunable, **changes))
     with pytest.raises(ProfkitError) as raised:
         make_plan(Options(workload="x.py:SCALE"), faulty)
-    assert str(raised.value).startswith("scale: ")
+    assert str(raised.value).startswith("scale")
     assert message in str(raised.value)
     with pytest.raises(ProfkitError, match=r"tunable is 'x', not a profkit.tunable.Tunable"):
         make_plan(Options(workload="x.py:SCALE"), dataclasses.replace(SCALE, tunable="x"))  # type: ignore[arg-type]
