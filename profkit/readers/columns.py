@@ -104,9 +104,18 @@ def _decimal_ns(text: bytes) -> int | None:
     return ns if -_INT64_MAX <= ns <= _INT64_MAX else None
 
 
+#: No row of a recording lasts longer: one day. Profilers write a row when it has ended, and their recordings last
+#: seconds to minutes, so even a kernel that never leaves the GPU stays far below. A start or end that was never
+#: written, or that is of another clock, is off by all of that clock's time: decades, where it counts from 1970.
+LONGEST_NS = 24 * 3600 * 10**9
+
+
 def broken_rows(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Rows that a recorder left without times: start = end = 0, or end before start."""
-    return np.asarray((end < start) | ((start == 0) & (end == 0)), np.bool_)
+    """Rows that a recorder left without times (start = end = 0, or end before start) or with times that cannot be:
+    longer than `LONGEST_NS`."""
+    # Without a sign, no difference of two int64 overflows where the end is not before the start.
+    long = (end.astype(np.uint64) - start.astype(np.uint64)) > np.uint64(LONGEST_NS)
+    return np.asarray((end < start) | ((start == 0) & (end == 0)) | long, np.bool_)
 
 
 def split_broken(ops: pd.DataFrame, broken: npt.NDArray[np.bool_]) -> tuple[pd.DataFrame, pd.DataFrame]:

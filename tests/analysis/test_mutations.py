@@ -132,6 +132,9 @@ MUTATIONS = [
                           f"INSERT INTO {KERNEL} SELECT * FROM again")),
     Mutation("the times of one kernel are zero", "confirmed", 0, "rows-set-aside",
              after=do.sql(f'UPDATE {KERNEL} SET start = 0, "end" = 0 WHERE {do.ONE_NODE} AND {do.of_replays(1)}')),
+    Mutation("one kernel ends centuries after it started", "confirmed", 0, "rows-set-aside",
+             after=do.sql(f'UPDATE {KERNEL} SET "end" = start + 9000000000000000000 '
+                          f"WHERE {do.ONE_NODE} AND {do.of_replays(1)}")),
     Mutation("every kernel of one name lasts twice as long", "confirmed", 0, "others-changed",
              after=do.sql(f'UPDATE {KERNEL} SET "end" = 2 * "end" - start WHERE {do.kernels_named("%unpack")}')),
     Mutation("kernels and copies are on other streams", "confirmed", 0, "nothing-else-moved",
