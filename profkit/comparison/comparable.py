@@ -21,6 +21,7 @@ FORCEABLE = frozenset(
         "other-profiler",
         "other-workload",
         "other-shapes",
+        "other-variants-in-side",
         "other-layers",
         "other-ranks",
         "nodes-without-ops",
@@ -52,6 +53,7 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
     found += _other_device(runs)
     other = list(_other_workload(runs))
     found += other
+    found += [reason for entry in (before, after) for reason in _several_variants(entry)]
     found += _silent_nodes(before, after, alike=not other)
     found += [reason for entry in (before, after) for run in entry.runs for reason in _incomplete(run)]
     found += _other_profiler(runs)
@@ -248,6 +250,19 @@ def _other_workload(runs: Sequence[Input]) -> Iterator[Reason]:
         listed = ", ".join(f"{name} {one.get(name)} → {other.get(name)}" for name in changed)
         message = f"{first} and {second} have different shapes: {listed}. Capture all with the same --shape."
         yield Reason("other-shapes", message)
+
+
+def _several_variants(entry: Input) -> Iterator[Reason]:
+    """Runs of one side that are no repetitions of each other; shapes, workload and device are the same in all runs."""
+    said = [_at(run.record, ("workload", "variant")) for run in entry.runs]
+    variants = sorted({str(variant) for variant in said if variant is not None})
+    if len(variants) > 1:
+        message = (
+            f"The runs of {entry.label} are of {len(variants)} variants: {', '.join(variants)}. They are no "
+            "repetitions, and their mean is of none of them. Give the runs of one variant as a side; --force compares "
+            "all the same."
+        )
+        yield Reason("other-variants-in-side", message)
 
 
 def _shapes(run: Input) -> Mapping[str, Any] | None:

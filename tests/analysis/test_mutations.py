@@ -216,6 +216,8 @@ POOLS = [
              after=do.within("fused/1/0", do.record(lambda c: c["workload"].update(name="another")))),
     Mutation("one repetition has other shapes", "inconclusive", 3, "other-shapes",
              after=do.within("fused/1/0", do.record(lambda c: c["workload"]["shapes"].update(rows=64)))),
+    Mutation("one repetition is of another variant", "inconclusive", 3, "other-variants-in-side",
+             after=do.within("fused/1/0", do.record(lambda c: c["workload"].update(variant="another")))),
     Mutation("one repetition under another driver", "confirmed", 0, "settings-differ",
              after=do.within("fused/1/0", do.record(lambda c: c["versions"].update(driver="570.0")))),
     Mutation("one repetition of each arm on another device", "inconclusive", 3, "other-device",
