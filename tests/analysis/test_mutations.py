@@ -251,7 +251,7 @@ def repetition(pool: Path, arm: str, pair: int, *, layer: str | None = None, lay
         "trace": "trace.sqlite",
         "repetition": place,
         "compiles": {"inside": []},
-        "workload": {"name": "toy", "shapes": {"rows": 8}},
+        "workload": {"name": "toy", "variant": arm, "shapes": {"rows": 8}},
         "versions": {"driver": "580.0"},
     }
     (directory / "run.json").write_text(json.dumps(content), encoding="utf-8")
