@@ -190,7 +190,7 @@ def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Inp
                 censuses[identity] = in_phase(inputs[0].census, censuses[identity], _recount(run, selection))
         # Counts without times are the same in every run by nature: only one file given twice is the same recording.
         own = identity if censuses[identity].info.timed else str(run.trace.resolve())
-        inputs.append(Input(run.label, censuses[identity], run.record, own))
+        inputs.append(Input(run.label, runs.noted(censuses[identity], run), run.record, own))
     sides = [_distinct(side) for side in (inputs[: len(before.runs)], inputs[len(before.runs) :])]
     first, second = (
         dataclasses.replace(side[0], label=label, more=tuple(side[1:]), own=side[0].label if len(side) > 1 else None)

@@ -123,6 +123,11 @@ MUTATIONS = [
     Mutation("everything is gone", "inconclusive", 3, "empty",
              after=do.sql("DELETE FROM {ops}", "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",
                           "DROP TABLE CUDA_GRAPH_NODE_EVENTS", "DROP TABLE NVTX_EVENTS")),
+    # -- a run.json that is another recording's ---
+    Mutation("the trace is another than the one captured", "inconclusive", 3, "trace-replaced",
+             after=do.another_trace),
+    Mutation("no trace digest, and more replays than run.json tells of", "confirmed", 0, "more-replays",
+             after=_field(replays=19, trace_sha256=None)),
     # -- other rows ---
     Mutation("every op is there twice", "confirmed", 0, "duplicate-rows",
              after=do.sql("INSERT INTO {ops} SELECT * FROM {ops}")),
@@ -321,7 +326,7 @@ def test_damage_to_a_good_pair(mutation: Mutation, tmp_path: Path) -> None:
 
 
 #: Without an answer about the work the runs are compared nevertheless, and a gate on launches can be judged.
-_OF_THE_WORK = {"work-unknown", "digests-of-other-inputs", "digests-not-reproducible"}
+_OF_THE_WORK = {"work-unknown", "digests-of-other-inputs", "digests-not-reproducible", "trace-replaced"}
 _FORBIDDEN = [m for m in MUTATIONS if m.verdict == "inconclusive" and m.code not in _OF_THE_WORK]
 
 
