@@ -73,6 +73,7 @@ def layer_changes(
         changes.append(
             LayerChange(
                 name=f"{layer['number']} ({layer['kind']})",
+                launches_before=sides[0][0][row] / before.kind.steps,
                 launches_after=sides[1][0][row] / after.kind.steps,
                 share=float(stats.delta[row]) / mean if stats is not None and mean else float("nan"),
                 notable=stats is not None and bool(stats.notable[row]),

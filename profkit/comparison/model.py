@@ -106,9 +106,11 @@ class Reason:
     message: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Finding:
-    """A row, judged. Times are nanoseconds per layer per step (per step outside layers); NaN where not timed.
+    """A row, judged; equal only to itself.
+
+    Times are nanoseconds per layer per step (per step outside layers), NaN where not timed.
 
     Args:
         status: what happened to it.
@@ -134,7 +136,7 @@ class Fusion:
         removed: the rows that are gone.
         absorbers: the rows that stand in their place, at least one; several only where they are new.
         evidence: ``new``, ``replaced`` (new, and not fewer than are gone), ``renamed``, ``grew``, or ``adjacent`` (the
-            neighbour, no longer than before).
+            neighbour, no longer than before: nothing shows that it does the work).
         ns_removed: per layer per step.
         ns_absorbed: likewise; the whole time of new absorbers.
     """
@@ -175,12 +177,13 @@ class LayerChange:
 
     Args:
         name: its number and kind.
-        launches_after: per step.
+        launches_before, launches_after: per step.
         share: change of its time, after minus before over before; NaN where not timed.
         notable: beyond noise and the minimum effect, tested together with the other layers.
     """
 
     name: str
+    launches_before: float
     launches_after: float
     share: float
     notable: bool

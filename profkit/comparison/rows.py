@@ -15,9 +15,9 @@ from profkit.comparison.align import ABSENT, scope_column
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
-    """One line of the comparison. Counts and nanoseconds are sums over a side's steps and layers.
+    """One line of the comparison; equal only to itself. Counts and nanoseconds are sums over a side's steps and layers.
 
     Args:
         where: path inside the layer, or the place outside layers.

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.comparison.model import Comparison, Finding, Fusion, Gates, Reason, Verdict
+from profkit.comparison import gates as gates_of
+from profkit.comparison.gates import in_every_layer
+from profkit.comparison.model import Comparison, Finding, Gates, Reason, Verdict
+from profkit.comparison.others import others
 from profkit.comparison.work import NOT_REPRODUCIBLE
 from profkit.jobs import world_sizes
-from profkit.wording import are, counted, signed, were
+from profkit.wording import are, counted, signed
 
 
 def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comparison:
@@ -20,6 +23,7 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
     | case | verdict |
     |---|---|
     | outputs differ, or a gate fails | refuted |
+    | whether a gate holds cannot be told | inconclusive |
     | launches removed, work preserved or consistent | confirmed |
     | launches removed, work unknown, the gate on launches holds | confirmed, on launches alone; inconclusive where the
         outputs are not reproducible |
@@ -63,13 +67,16 @@ def _decide(comparison: Comparison, gates: Gates, *, reproducible: bool) -> tupl
     removed_per_layer = sum(f.row.launches_before for f in gone) / (layers * comparison.steps[0])
     net = comparison.net
     falls = net is not None and net.launches_per_layer < 0 and net.launches_per_step < 0
-    checked = _check_gates(comparison, gates, gone, removed_per_layer)
+    checked = gates_of.check(comparison, gates, gone, removed_per_layer)
     reasons = [reason for _, reason in checked]
     if comparison.work == "lost":
         return "refuted", [Reason("work-lost", "The outputs are not the same: work was lost or changed."), *reasons]
-    failed = [reason for holds, reason in checked if not holds]
+    failed = [reason for holds, reason in checked if holds is False]
     if failed:
         return "refuted", failed + [r for r in reasons if r not in failed]
+    open_ = [reason for holds, reason in checked if holds is None]
+    if open_:
+        return "inconclusive", open_ + [r for r in reasons if r not in open_]
     if gone and falls:
         reasons.insert(0, Reason("launches-removed", _removed_sentence(comparison, gone, removed_per_layer)))
         if comparison.work in ("preserved", "consistent"):
@@ -112,90 +119,36 @@ def _no_difference(comparison: Comparison) -> str:
     return "The same launches, and no time differs beyond noise."
 
 
-def _check_gates(
-    comparison: Comparison, gates: Gates, gone: Sequence[Finding], removed_per_layer: float
-) -> list[tuple[bool, Reason]]:
-    """Each condition that a flag set: whether it holds, and what was found."""
-    checked: list[tuple[bool, Reason]] = []
-    net, layers = comparison.net, comparison.selected_layers
-    if gates.expect_removed is not None:
-        new = [f for f in others(comparison) if f.status == "added" and f.row.selected]
-        # More than are gone cannot all have taken their place.
-        new += [f for fusion in comparison.fusions if _more(fusion, comparison.steps) for f in fusion.absorbers]
-        # Launches that as many others replace are gone by name only.
-        saved = not gone or (net is not None and net.launches_per_layer < 0)
-        expected = removed_per_layer == gates.expect_removed
-        holds = _in_every_layer(gone, layers[0]) and expected and not new and saved
-        wanted = gates.expect_removed
-        told = f"{counted(removed_per_layer, 'launch')} per layer {are(removed_per_layer)} gone, "
-        told += f"{wanted} {were(wanted)} expected"
-        if new:
-            told += f"; but {counted(len(new), 'other')} {are(len(new))} new, e.g. {new[0].row.name}."
-        else:
-            told += "." if saved else "; but as many new ones took their place."
-        checked.append((holds, Reason("expected-removal" if holds else "unexpected-removal", told)))
-    if gates.expect_fused:
-        holds = bool(gone) and any(fusion.evidence != "replaced" for fusion in comparison.fusions)
-        told = "A fusion was expected, and one was found." if holds else "A fusion was expected, and none was found."
-        checked.append((holds, Reason("expected-fusion" if holds else "no-fusion", told)))
-    if gates.max_launches_per_layer is not None:
-        most = max(comparison.layers, key=lambda layer: layer.launches_after)
-        holds = most.launches_after <= gates.max_launches_per_layer
-        allowed = gates.max_launches_per_layer
-        told = f"At most {counted(most.launches_after, 'launch')} in a layer ({most.name}); "
-        told += f"{allowed:g} {were(allowed)} allowed."
-        checked.append((holds, Reason("launches-within-limit" if holds else "too-many-launches", told)))
-    if gates.max_regression_percent is not None and net is not None:
-        checked.append(_regression(comparison, gates.max_regression_percent))
-    return checked
-
-
-def _more(fusion: Fusion, steps: tuple[int, int]) -> bool:
-    """Whether more launches are new at a place than are gone from it."""
-    gone, new = (
-        sum(f.row.launches_before for f in fusion.removed),
-        sum(f.row.launches_after for f in fusion.absorbers),
-    )
-    return fusion.evidence == "replaced" and new * steps[0] > gone * steps[1]
-
-
-def _regression(comparison: Comparison, percent: float) -> tuple[bool, Reason]:
-    net = comparison.net
-    before = sum(f.row.ns_before for f in comparison.findings) / (comparison.selected_layers[0] * comparison.steps[0])
-    if net is None or not comparison.timed or before == 0 or math.isnan(net.low):
-        message = "Whether a layer became slower cannot be told: there are no times, or no repetitions of them."
-        return False, Reason("regression-unknown", message)
-    share = net.ns_per_layer / before * 100
-    slower = [layer for layer in comparison.layers if layer.notable and layer.share * 100 > percent]
-    if slower:
-        worst = max(slower, key=lambda layer: layer.share)
-        message = (
-            f"{counted(len(slower), 'layer')} became slower by more than {percent:g} %, beyond noise; layer "
-            f"{worst.name} by {worst.share * 100:.2f} %."
-        )
-        return False, Reason("regression", message)
-    holds = not (net.significant and share > percent)
-    noise = "beyond noise" if net.significant else "within noise"
-    told = f"A layer's time changed by {signed(share, 2)} %, {noise}; at most {percent:+g} % were allowed."
-    return holds, Reason("no-regression" if holds else "regression", told)
-
-
-def _in_every_layer(gone: Sequence[Finding], layers: int) -> bool:
-    return all(f.row.layers_before == layers for f in gone)
-
-
 def _removed_sentence(comparison: Comparison, gone: Sequence[Finding], per_layer: float) -> str:
     layers, steps = comparison.selected_layers[0], comparison.steps[0]
-    if not _in_every_layer(gone, layers):
+    new = _new_launches(comparison)
+    if not in_every_layer(gone, layers):
         touched = max(f.row.layers_before for f in gone)
         per_step = sum(f.row.launches_before for f in gone) / steps
         whence = f"from at most {touched} of {counted(layers, 'layer')} each"
-        return f"{counted(per_step, 'launch')} a step {are(per_step)} gone, {whence}."
+        return f"{counted(per_step, 'launch')} a step {are(per_step)} gone, {whence}{'; ' if new else ''}{new}."
     moved = sum(f.row.launches_before for f in gone if f.status == "moved") / (layers * steps)
     text = f"{counted(per_layer, 'launch')} per layer {are(per_layer)} gone from {counted(layers, 'layer')}"
     if moved:
         text += f"; {moved:g} of them now run{'s' if moved == 1 else ''} outside the layers, once a step"
-    return text + "."
+    return f"{text}{'; ' if new else ''}{new}."
+
+
+def _new_launches(comparison: Comparison) -> str:
+    """How many launches the selected layers have that they had not: ``1 launch per layer is new in 24 layers``."""
+    added = comparison.with_status("added")
+    layers, steps = comparison.selected_layers[1], comparison.steps[1]
+    number = sum(f.row.launches_after for f in added) / steps
+    if not added:
+        return ""
+    if all(f.row.layers_after == layers and f.row.launches_after % (layers * steps) == 0 for f in added):
+        return (
+            f"{counted(number / layers, 'launch')} per layer {are(number / layers)} new in {counted(layers, 'layer')}"
+        )
+    touched = max(f.row.layers_after for f in added)
+    return (
+        f"{counted(number, 'launch')} a step {are(number)} new, in at most {touched} of {counted(layers, 'layer')} each"
+    )
 
 
 def _others_changed(comparison: Comparison) -> list[Reason]:
@@ -207,31 +160,12 @@ def _others_changed(comparison: Comparison) -> list[Reason]:
     return [Reason("others-changed", f"{counted(len(changed), 'other launch')} changed: {listed}.")]
 
 
-def others(comparison: Comparison) -> list[Finding]:
-    """Findings that are not unchanged and belong neither to what is gone nor to what took its place."""
-    explained = {id(f) for f in comparison.with_status("removed", "moved")}
-    explained |= {id(absorber) for fusion in comparison.fusions for absorber in fusion.absorbers}
-    moved = {(f.row.canonical, f.row.op_kind) for f in comparison.with_status("moved")}
-    explained |= {id(f) for f in comparison.outside if (f.row.canonical, f.row.op_kind) in moved}
-    # What moved out of the selected layers moved out of the others too, where those lost the same launch.
-    left = {(f.row.where, f.row.canonical, f.row.op_kind) for f in comparison.with_status("moved")}
-    explained |= {
-        id(f)
-        for f in comparison.elsewhere
-        if f.status == "removed" and (f.row.where, f.row.canonical, f.row.op_kind) in left
-    }
-    everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
-    return [f for f in everything if f.status != "unchanged" and id(f) not in explained]
-
-
 def _differences(comparison: Comparison, different: Sequence[Finding]) -> list[Reason]:
-    steps, layers = comparison.steps, comparison.selected_layers
+    steps = comparison.steps
     reasons: list[Reason] = []
-    added = [f for f in comparison.findings if f.status == "added"]
+    added = comparison.with_status("added")
     if added:
-        per_layer = sum(f.row.launches_after for f in added) / (layers[1] * steps[1])
-        message = f"{counted(per_layer, 'launch')} per layer {are(per_layer)} new in {counted(layers[1], 'layer')}."
-        reasons.append(Reason("launches-added", message))
+        reasons.append(Reason("launches-added", f"{_new_launches(comparison)}."))
     rest = [f for f in different if f not in added]
     if rest:
         listed = _listed(rest, steps)
@@ -275,6 +209,10 @@ def _listed(findings: Sequence[Finding], steps: tuple[int, int]) -> str:
 def _happened(finding: Finding, steps: tuple[int, int]) -> str:
     row = finding.row
     same_number = row.launches_before * steps[1] == row.launches_after * steps[0]
-    if finding.status != "changed" or not same_number or math.isnan(finding.delta):
+    if finding.status != "changed":
         return finding.status
+    if not same_number:
+        return "more launches" if row.launches_before * steps[1] < row.launches_after * steps[0] else "fewer launches"
+    if not finding.notable:
+        return "renamed" if row.name_before else finding.status
     return "faster" if finding.delta < 0 else "slower"

@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
+
+from profkit.comparison.gates import in_every_layer
 from profkit.comparison.model import Comparison, Finding, Input, Reason, StepTimes
+from profkit.comparison.others import others
 from profkit.comparison.step_times import gap_us
-from profkit.comparison.verdict import others
 from profkit.floor import FACTOR
 from profkit.jobs import ranks_by_job
 from profkit.reporters import ranks_data, ranks_text
@@ -123,14 +126,21 @@ def floor_line(comparison: Comparison) -> str | None:
             "Dispatch floor: not known; it was not measured with the capture, and too few kinds of fast kernels ran to "
             "estimate it. --floor-us gives it."
         )
-    at_floor = sum(bool(comparison.at_floor(f)) for f in gone)
+    judged = [f for f in gone if f.row.op_kind == "kernel"]
+    everywhere = in_every_layer(judged, comparison.selected_layers[0])
+    per = comparison.steps[0] * (comparison.selected_layers[0] if everywhere else 1)
+    number, at_floor = (
+        sum(f.row.launches_before for f in some) / per
+        for some in (judged, [f for f in judged if comparison.at_floor(f)])
+    )
+    what = counted(number, "launch" if len(judged) == len(gone) else "kernel")
     source = {
         "measured": "measured with the capture",
         "given": "as given",
         "estimated": "estimated from the fastest kernels of the trace",
     }
     return (
-        f"Dispatch floor: {at_floor} of the {counted(len(gone), 'launch')} that {are(len(gone))} gone lasted "
+        f"Dispatch floor: {at_floor:g} of the {what}{'' if everywhere else ' a step'} that {are(number)} gone lasted "
         f"at most {FACTOR:g} × {floor.us:.2f} µs ({source[floor.source]})."
     )
 
@@ -142,7 +152,7 @@ def others_line(comparison: Comparison, table: DiffTable) -> str | None:
     kept = [f for f in everything if f.status == "unchanged" and id(f) not in absorbers]
     changed = others(comparison)
     if changed:
-        shown = [f"{f.row.name} {f.status} {_difference(f, table)}".rstrip() for f in changed[:MAX_NAMES]]
+        shown = [_changed(f, comparison, table) for f in changed[:MAX_NAMES]]
         rest = len(changed) - len(shown)
         listed = "; ".join([*shown, *([f"and {rest} more, in the table"] if rest else [])])
         return f"Something else moved: {counted(len(changed), 'other launch')} changed, {len(kept)} did not: {listed}."
@@ -150,7 +160,9 @@ def others_line(comparison: Comparison, table: DiffTable) -> str | None:
         return None
     if not comparison.timed:
         return f"Nothing else moved: {counted(len(kept), 'other launch')}, none changed in number."
-    text = f"Nothing else moved: {counted(len(kept), 'other launch')}"
+    undecided = [f for f in kept if _leaves_open(f, comparison)]
+    beyond = " beyond noise" if undecided else ""
+    text = f"Nothing else moved{beyond}: {counted(len(kept), 'other launch')}"
     measured = [f for f in kept if not math.isnan(f.delta)]
     # Times per layer and per step are no one scale, so each has its own largest.
     groups = [[f for f in measured if f.row.selected == selected] for selected in (True, False)]
@@ -161,7 +173,34 @@ def others_line(comparison: Comparison, table: DiffTable) -> str | None:
         f"{'' if f.row.selected else 'outside the selected layers '}{_difference(f, table)} in {f.row.name}"
         for f in largest
     ]
-    return f"{text}; the largest change is {', and '.join(said)}."
+    text += f"; the largest change is {', and '.join(said)}"
+    if any(f.low > 0 or f.high < 0 for f in largest if abs(f.delta) >= comparison.thresholds.min_us * 1e3):
+        text += f", less than the {comparison.thresholds.min_share:.0%} of a launch that count"
+    if undecided:
+        widest = max(undecided, key=lambda f: max(-f.low, f.high))
+        text += (
+            f". Noise leaves open a change that would count in {len(undecided)} of them, the largest in "
+            f"{widest.row.name} {interval(table.printed[id(widest)])}"
+        )
+    return text + "."
+
+
+def _leaves_open(finding: Finding, comparison: Comparison) -> bool:
+    """Whether the interval of an unchanged launch holds changes that would count."""
+    if math.isnan(finding.low):
+        return False
+    row, steps = finding.row, comparison.steps
+    per = comparison.selected_layers[0] if row.selected else 1
+    larger_ns = np.array(max(row.ns_before / steps[0], row.ns_after / steps[1]) / per)
+    return max(-finding.low, finding.high) >= float(comparison.thresholds.effect_ns(larger_ns))
+
+
+def _changed(finding: Finding, comparison: Comparison, table: DiffTable) -> str:
+    """A launch that changed: by how many a step, where their number did, and by how much time."""
+    row, steps = finding.row, comparison.steps
+    number = Fraction(row.launches_after, steps[1]) - Fraction(row.launches_before, steps[0])
+    launches = f"{count(number, sign=True)} launches a step, " if finding.status == "changed" and number else ""
+    return f"{row.name} {finding.status} {launches}{_difference(finding, table)}".rstrip(" ,")
 
 
 def net_line(comparison: Comparison, table: DiffTable) -> str | None:
@@ -170,20 +209,33 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
     if net is None:
         return None
     launches = count(table.total.launches_change, sign=True)
-    # A step runs all its layers, whichever are selected.
     layers, selected = len(comparison.before.chosen.layers), table.layers
-    of_step = f" of {counted(layers, 'layer')}" if selected == layers else f", in {selected} of its {layers} layers"
-    per_step = net.launches_per_step
-    text = f"Net: {launches} launches a layer, {count(Fraction(per_step).limit_denominator(1000), sign=True)} a step"
+    whole = selected == layers and not comparison.elsewhere
+    per_step = net.launches_per_step if whole else net.launches_per_layer * selected
+    text = f"Net: {launches} launches a layer, {_launches(per_step)} a step"
     if comparison.timed:
         interval = "" if math.isnan(net.low) else f" (95 % CI {_us(net.low)} to {_us(net.high)})"
         text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer{interval}, "
-        text += f"{_us(net.ns_per_step)} µs of kernel time a step{of_step}"
+    if not whole:
+        # A step runs all its layers, whichever are selected.
+        selection = f"what is selected of its {counted(layers, 'layer')}"
+        if selected < layers:
+            selection = f"{selected} of its {layers} layers"
+        text += f"{_us(net.ns_per_layer * selected)} µs a step" if comparison.timed else ""
+        text += f", in {selection}. The whole step: {_launches(net.launches_per_step)} launches"
+        text += ", " if comparison.timed else ""
+    if comparison.timed:
+        text += f"{_us(net.ns_per_step)} µs of kernel time"
+        text += f" a step of {counted(layers, 'layer')}" if whole else ""
         if not math.isnan(net.share_of_step):
             text += f" ({_milliseconds(net.ns_per_step)}{_percent(net.share_of_step)} of the {net.share_basis}"
             # The untraced step's time has a sentence of its own.
             text += ")" if comparison.untraced else f" of {_step_time(net.step_ns)})"
     return text + "."
+
+
+def _launches(per_step: float) -> str:
+    return count(Fraction(per_step).limit_denominator(1000), sign=True)
 
 
 def untraced_line(comparison: Comparison) -> str | None:

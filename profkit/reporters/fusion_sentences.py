@@ -15,7 +15,6 @@ from profkit.wording import counted
 _EVIDENCE = {
     "renamed": "the launch there, under a new name",
     "grew": "which grew beyond noise",
-    "adjacent": "the launch behind them",
 }
 
 
@@ -36,15 +35,18 @@ def line(comparison: Comparison, table: DiffTable, fusion: Fusion) -> str:
         several = len(fusion.absorbers) > 1
         text = f"Fusion: {gone} became {'' if several else 'part of '}{_named(fusion)}, "
         text += "new launches at the same place" if several else "a new launch at the same place"
+    elif fusion.evidence == "adjacent":
+        (neighbour,) = fusion.absorbers
+        text = f"Not shown what does the work of {gone}, though the outputs are equal; behind them is {_named(fusion)}"
+        text += f", {_neighbour(comparison, table, neighbour)}" if comparison.timed else ""
+        changed = "in that launch"
     else:
         text = f"Fusion: {gone} became part of {_named(fusion)}, {_EVIDENCE[fusion.evidence]}"
     if comparison.timed:
-        if fusion.evidence == "adjacent":
-            (neighbour,) = fusion.absorbers
-            text += f", {_neighbour(comparison, table, neighbour)}"
-            changed = "in that launch" if neighbour.status == "changed" and neighbour.delta < 0 else changed
         removed = sum(table.printed[id(f)].us_change for f in fusion.removed)
         added = sum(table.printed[id(f)].us_change for f in fusion.absorbers)
+        # A launch that got faster absorbed no time.
+        changed = "in that launch" if added < 0 else changed
         text += (
             f"; {hundredths(removed, sign=True)} µs removed, {hundredths(added, sign=True)} µs {changed}, "
             f"net {hundredths(removed + added, sign=True)} µs a layer"

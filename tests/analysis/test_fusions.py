@@ -98,10 +98,10 @@ def test_a_neighbour_that_became_faster_absorbs_nothing(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("pack_ns", "said"),
     [
-        (1500, "the launch behind them, which got faster, not slower; −2.00 µs removed, −0.50 µs in that launch, net"),
+        (1500, "behind them is pack, which got faster, not slower; −2.00 µs removed, −0.50 µs in that launch, net"),
         (
             2000,
-            "the launch behind them, whose time changed by less than what counts; −2.00 µs removed, 0.00 µs absorbed",
+            "behind them is pack, whose time changed by less than what counts; −2.00 µs removed, 0.00 µs in that",
         ),
         (2500, "pack, which grew beyond noise; −2.00 µs removed, +0.50 µs absorbed, net −1.50 µs a layer."),
     ],
@@ -122,7 +122,7 @@ def test_a_neighbour_that_grew_much_but_within_noise_is_not_said_to_have_changed
     rows = dataclasses.replace(after.rows, kernels=kernels)
     comparison = bench.diff(step("gemm a b pack:2000", jitter_ns=0), rows, records=(DIGESTS, DIGESTS))
     (sentence,) = sentences(comparison)
-    assert "the launch behind them, whose time did not change beyond noise (95 % CI −1.00 to +2.67)" in sentence
+    assert "behind them is pack, whose time did not change beyond noise (95 % CI −1.00 to +2.67)" in sentence
 
 
 #: Four launches of 900 ns each, between two that stay.

@@ -1,56 +1,121 @@
-"""Conditions set by flags: each holds, or refutes and says which."""
+"""What the gates hold, refute and leave open, and the sentences beside them count launches."""
 
 from __future__ import annotations
+
+import itertools
+from pathlib import Path
 
 import pytest
 from bench import Bench, codes
 from nsys_builder import Rows
 from recording import step_recording
 
-from profkit.comparison.model import Gates
+import profkit
+from profkit.comparison.model import Comparison, Gates
+from profkit.reporters import diff_data
+from profkit.reporters import diff_sentences as say
+from profkit.reporters.diff_table import build
 
-BEFORE, FUSED = "gemm:3000 fill:900 mask:900 pack:1300", "gemm:3000 pack:1800"
+SAME = {"seed": 0, "digests": {"algorithm": "sha256", "outputs": {"layer 0": "aa"}}}
+EAGER = "gemm:3000 a:900 b:900 pack:1300 unpack:2000"
+TRACES = Path(__file__).parents[2] / "traces"
 
 
-def step(layer: str, seed: int = 0) -> Rows:
-    """A step of 3 layers."""
-    return step_recording([layer] * 3, replays=10, jitter_ns=5, seed=seed).rows
+def step(*layers: str, jitter_ns: float = 4, seed: int = 0, replays: int = 12) -> Rows:
+    return step_recording(list(layers), replays=replays, jitter_ns=jitter_ns, seed=seed).rows
+
+
+def compared(bench: Bench, before: Rows, after: Rows, **gates: int | bool) -> Comparison:
+    return bench.diff(before, after, records=(SAME, SAME), gates=Gates(**gates))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("gates", "after", "verdict"),
+    ("last", "outcome"),
     [
-        pytest.param(Gates(expect_removed=2), FUSED, "confirmed", id="removed"),
-        pytest.param(Gates(expect_removed=3), FUSED, "refuted", id="too few removed"),
-        pytest.param(Gates(expect_fused=True), FUSED, "confirmed", id="fused"),
-        pytest.param(Gates(expect_fused=True), "gemm:3000 pack:1300", "refuted", id="not fused"),
-        pytest.param(Gates(expect_fused=True), BEFORE, "refuted", id="nothing fused"),
-        pytest.param(Gates(max_launches_per_layer=2), FUSED, "confirmed", id="few launches"),
-        pytest.param(Gates(max_launches_per_layer=1), FUSED, "refuted", id="too many launches"),
-        pytest.param(Gates(max_regression_percent=5), FUSED, "confirmed", id="faster"),
-        pytest.param(Gates(max_regression_percent=5), "gemm:3900 pack:3900", "refuted", id="slower"),
+        ("gemm:3000 pack:1800 unpack:2000", ("confirmed", "expected-removal")),
+        ("gemm:3000 pack:1800", ("refuted", "unexpected-removal")),
+        ("gemm:3000 a:900 pack:1800 unpack:2000", ("refuted", "unexpected-removal")),
     ],
+    ids=["as the others", "lost one more", "lost one less"],
 )
-def test_a_gate_holds_or_refutes(bench: Bench, gates: Gates, after: str, verdict: str) -> None:
-    comparison = bench.diff(step(BEFORE), step(after, 1), gates=gates)
-    assert comparison.verdict == verdict
-    assert comparison.exit_code == (1 if verdict == "refuted" else 0)
+def test_each_layer_must_have_lost_as_many_as_expected(bench: Bench, last: str, outcome: tuple[str, str]) -> None:
+    after = step(*["gemm:3000 pack:1800 unpack:2000"] * 23, last, seed=1)
+    comparison = compared(bench, step(*[EAGER] * 24), after, expect_removed=2)
+    assert (comparison.verdict, outcome[1] in codes(comparison)) == (outcome[0], True)
 
 
-def test_a_gate_that_holds_never_outweighs_one_that_fails(bench: Bench) -> None:
-    gates = Gates(expect_removed=2, max_launches_per_layer=1)
-    assert bench.diff(step(BEFORE), step(FUSED, 1), gates=gates).verdict == "refuted"
+def test_a_launch_that_one_layer_lost_is_said_as_a_number(bench: Bench) -> None:
+    after = step(*["gemm:3000 pack:1800 unpack:2000"] * 3, "gemm:3000 pack:1800", seed=1)
+    comparison = compared(bench, step(*[EAGER] * 4), after)
+    assert "unpack changed −1 launches a step, " in str(say.others_line(comparison, build(comparison)))
+    assert "unpack (fewer launches)" in " ".join(reason.message for reason in comparison.reasons)
 
 
-def test_a_gate_that_holds_never_outweighs_lost_work(bench: Bench) -> None:
-    records = tuple({"seed": 0, "digests": {"outputs": {"layer 0": d}}} for d in ("aa", "bb"))
-    comparison = bench.diff(
-        step(BEFORE), step(FUSED, 1), gates=Gates(expect_removed=2), records=(records[0], records[1])
+@pytest.mark.parametrize(
+    ("pack", "outcome"),
+    [
+        ("pack:1800", ("confirmed", "expected-fusion")),
+        ("pack:1300", ("inconclusive", "fusion-unknown")),
+        ("pack:1000", ("inconclusive", "fusion-unknown")),
+        ("fused:1000", ("confirmed", "expected-fusion")),
+    ],
+    ids=["grew", "is the same", "got faster", "is new"],
+)
+def test_a_fusion_needs_a_launch_that_shows_it(bench: Bench, pack: str, outcome: tuple[str, str]) -> None:
+    after = step(*[f"gemm:3000 {pack} unpack:2000"] * 4, seed=1)
+    comparison = compared(bench, step(*[EAGER] * 4), after, expect_fused=True)
+    assert (comparison.verdict, outcome[1] in codes(comparison)) == (outcome[0], True)
+
+
+@pytest.mark.parametrize(
+    ("jitter_ns", "outcome"), [(4, ("confirmed", "no-regression")), (4000, ("inconclusive", "regression-unknown"))]
+)
+def test_a_regression_that_noise_leaves_open_is_not_excluded(
+    bench: Bench, jitter_ns: float, outcome: tuple[str, str]
+) -> None:
+    layer = "gemm:30000 pack:13000 unpack:20000"
+    sides = (
+        step(*["gemm:30000 a:900 pack:13000 unpack:20000"] * 2, jitter_ns=jitter_ns, replays=4),
+        step(*[layer] * 2, jitter_ns=jitter_ns, replays=4, seed=1),
     )
-    assert comparison.verdict == "refuted"
-    assert "work-lost" in codes(comparison)
+    comparison = compared(bench, *sides, max_regression_percent=0)
+    assert (comparison.verdict, outcome[1] in codes(comparison)) == (outcome[0], True)
 
 
-def test_a_gate_cannot_be_judged_where_the_runs_cannot_be_compared(bench: Bench) -> None:
-    after = step_recording([FUSED] * 2, replays=10).rows
-    assert bench.diff(step(BEFORE), after, gates=Gates(expect_removed=2)).verdict == "inconclusive"
+def test_noise_that_hides_what_would_count_is_said(bench: Bench) -> None:
+    quiet, noisy = (
+        compared(bench, step(*[EAGER] * 2, jitter_ns=ns), step(*["gemm:3000 pack:1300 unpack:2000"] * 2, jitter_ns=ns))
+        for ns in (4, 900)
+    )
+    said = [str(say.others_line(comparison, build(comparison))) for comparison in (quiet, noisy)]
+    assert said[0].startswith("Nothing else moved: 2 other launches")
+    assert said[1].startswith("Nothing else moved beyond noise: 2 other launches")
+    assert "Noise leaves open a change that would count in " in said[1]
+
+
+def test_launches_that_are_new_stand_in_the_headline(bench: Bench) -> None:
+    comparison = compared(bench, step(*[EAGER] * 4), step(*["gemm:3000 fused:1500 unpack:2000"] * 4, seed=1))
+    assert say.headline(comparison) == (
+        "CONFIRMED: 3 launches per layer are gone from 4 layers; 1 launch per layer is new in 4 layers."
+    )
+
+
+FAMILIES = ("dcp-combine", "dsa-candidates", "mla-step", "qsa-attention", "qsa-attention-64-fp8")
+ORDERED = [
+    pytest.param(family, *pair, id=f"{family}-{'-'.join(pair)}")
+    for family in FAMILIES
+    for pair in itertools.permutations(sorted(run.parent.name for run in (TRACES / family).glob("*/run.json")), 2)
+]
+
+
+@pytest.mark.parametrize(("family", "before", "after"), ORDERED)
+def test_any_two_shipped_variants_can_be_compared_either_way(family: str, before: str, after: str) -> None:
+    comparison = profkit.diff(TRACES / family / before, TRACES / family / after)
+    assert comparison.verdict in ("confirmed", "refuted", "changed", "neutral")
+    everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
+    steps = comparison.steps
+    change = sum(f.row.launches_after / steps[1] - f.row.launches_before / steps[0] for f in everything)
+    assert comparison.net is not None
+    assert change == pytest.approx(comparison.net.launches_per_step)
+    assert say.headline(comparison).startswith(comparison.verdict.upper())
+    assert diff_data.report(comparison)["verdict"] == comparison.verdict

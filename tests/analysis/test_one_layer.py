@@ -8,7 +8,7 @@ from recording import step_recording
 
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Gates
-from profkit.comparison.verdict import others
+from profkit.comparison.others import others
 from profkit.reporters.diff_sentences import net_line
 from profkit.reporters.diff_table import build
 
@@ -31,7 +31,11 @@ def test_a_launch_that_runs_once_a_step_is_moved_out_of_one_layer(bench: Bench, 
 
 
 def test_a_step_is_of_all_its_layers_whichever_are_selected(bench: Bench) -> None:
-    for layers, said in ((4, "a step, in 1 of its 4 layers"), (1, "a step of 1 layer")):
+    whole = "−0.90 µs of kernel time a step of 1 layer ("
+    part = (
+        "−1 a step; −0.90 µs a layer (95 % CI −0.90 to −0.90), −0.90 µs a step, in 1 of its 4 layers. The whole step: "
+    )
+    for layers, said in ((4, f"{part}−4 launches, −3.60 µs of kernel time ("), (1, whole)):
         before, after = (step_recording([layer] * layers, replays=6).rows for layer in (EAGER, "gemm:3000 pack:1300"))
         comparison = bench.diff(before, after, layers=r"^layers\.0\.")
-        assert f"{said} (" in str(net_line(comparison, build(comparison)))
+        assert said in str(net_line(comparison, build(comparison)))
