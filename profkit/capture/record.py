@@ -14,6 +14,7 @@ from profkit.capture import digests, nsys, rocprofv3
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
 from profkit.capture.plan import Plan
+from profkit.wording import counted
 
 
 def workload_record(
@@ -177,8 +178,8 @@ def _warnings(traced: Mapping[str, Any], digests_equal: bool | None) -> list[dic
         found.append(
             {
                 "code": "compiled-inside-window",
-                "message": f"{len(inside)} compilations ran inside the recorded window ({names}); its host times are "
-                "not those of a warm step. Raise --warmup.",
+                "message": f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}); its host "
+                "times are not those of a warm step. Raise --warmup.",
             }
         )
     if not traced["compiles_watched"]:

@@ -9,6 +9,7 @@ from profkit import jobs, trace_digests
 from profkit.comparison.comparable import few_replays, lost_replays
 from profkit.comparison.model import Input, Reason
 from profkit.merging import unlike
+from profkit.wording import are, counted
 
 #: Diagnostics of a census by which ops are missing, doubled or not placed, or run.json is of another trace; the rest is
 #: about methods and settings.
@@ -104,9 +105,10 @@ def other_kinds(before: Input, after: Input) -> Iterator[Reason]:
         others = [k.kind for k in run.census.kinds if k is not run.census.chosen]
         if others and run.census.selection.graph is None:
             shown = ", ".join(f"{k.steps} of {k.id} with {k.ops_per_step} launches" for k in others[:_LISTED])
+            left = sum(k.steps for k in others)
             message = (
-                f"{sum(k.steps for k in others)} steps of {run.label} run other launches and are not compared "
-                f"({shown}); {chosen.steps} of {chosen.id} with {chosen.ops_per_step} are."
+                f"{counted(left, 'step')} of {run.label} with other launches {are(left)} not compared ({shown}); "
+                f"{chosen.steps} of {chosen.id} with {chosen.ops_per_step} {are(chosen.steps)}."
             )
             yield Reason("other-step-kinds", message)
 

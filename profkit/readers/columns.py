@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.trace import NONE, Diagnostic, categorical
+from profkit.wording import are, counted, have
 
 #: Characters of a decimal that the vectorised parser reads; longer ones (a float's 17 digits and more) go to `Decimal`.
 _WIDTH = 24
@@ -135,9 +136,17 @@ def set_aside_note(ops: int, others: int, total_ops: int) -> list[Diagnostic]:
     """What to say about rows without valid times; nothing where there are none."""
     notes = []
     if ops:
-        notes.append(Diagnostic("set-aside", f"{ops} of {total_ops} ops have no valid times and are set aside."))
+        notes.append(
+            Diagnostic(
+                "set-aside", f"{ops} of {counted(total_ops, 'op')} {have(ops)} no valid times and {are(ops)} set aside."
+            )
+        )
     if others:
-        notes.append(Diagnostic("set-aside", f"{others} host rows have no valid times and are left out."))
+        notes.append(
+            Diagnostic(
+                "set-aside", f"{counted(others, 'host row')} {have(others)} no valid times and {are(others)} left out."
+            )
+        )
     return notes
 
 

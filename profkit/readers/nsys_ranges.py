@@ -13,6 +13,7 @@ from profkit.readers.hook_text import module_path
 from profkit.readers.nsys_export import THREAD_BITS, Export
 from profkit.readers.nsys_tables import NVTX, Column, OneOf
 from profkit.trace import RANGES, Diagnostic, categorical, table
+from profkit.wording import are, counted, were
 
 #: NVTX_EVENTS.eventType: push/pop range, start/end range, domain creation.
 PUSH_POP, START_END, DOMAIN = 59, 60, 75
@@ -46,7 +47,11 @@ def read_ranges(export: Export, last_ns: int) -> tuple[pd.DataFrame, int, list[D
     if clipped.any():
         end = max(last_ns, *(int(columns[name][~broken].max()) for name in ("start", "end")))
         columns["end"] = np.where(clipped, end, columns["end"])
-        message = f"{int(clipped.sum())} ranges were never closed and are taken to last until the recording's end."
+        count = int(clipped.sum())
+        message = (
+            f"{counted(count, 'range')} {were(count)} never closed and {are(count)} taken to last until the "
+            "recording's end."
+        )
         unclosed.append(Diagnostic("unclosed-range", message))
     nested = columns.pop("style") == PUSH_POP
     domains = _domains(export, columns.pop("domain"), columns["process"])

@@ -173,7 +173,7 @@ def test_f9_rows_without_an_end(tmp_path: Path) -> None:
     ranges = trace.ranges[["text", "end", "clipped"]].to_numpy().tolist()
     assert ranges == [["layers.0", 30, False], ["mla", 90, True]]
     (note,) = [d for d in trace.info.diagnostics if d.code == "unclosed-range"]
-    assert note.message.startswith("1 ranges were never closed")
+    assert note.message.startswith("1 range was never closed and is taken")
     assert take_census(trace, Selection()).ledger.in_layers == 1
 
 
