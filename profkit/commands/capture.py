@@ -144,8 +144,8 @@ def summarise_pairs(finished: Finished) -> str:
     arms = " against ".join(arm.name for arm in finished.arms)
     lines = [
         f"profiler: {profiler['name']} {profiler['version']} ({finished.why})",
-        f"workload: {workload['name']} {arms}, {counted(workload['layers'], 'layer')}, {counted(newest['replays'], 'replay')} "
-        f"on {newest['device']['name']}",
+        f"workload: {workload['name']} {arms}, {counted(workload['layers'], 'layer')}, "
+        f"{counted(newest['replays'], 'replay')} on {newest['device']['name']}",
         *_ranks_lines(newest),
         f"recorded: {len(finished.records)} of {finished.total} repetitions{_duration(finished.durations_s)}",
     ]
