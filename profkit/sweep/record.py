@@ -40,11 +40,20 @@ def protocol(orders: int, replays: int, screen: float, methods: Mapping[State, s
         "steps": "every configuration is checked against the reference, then screened with "
         f"{SCREEN_REPLAYS} samples of one run; {screening} and the entries of known tables are timed in {orders} "
         f"interleaved orders (forward, backward, shuffled) of {replays} samples each",
-        "rule": f"noise: one configuration is measured as {RULE.copies} entries; another one is better or worse where "
-        f"it lies outside what one more of them would show (Student's t, Holm's correction over the region, alpha "
-        f"{thresholds.alpha:g}) and by at least {thresholds.min_share:.0%} and {thresholds.min_us:g} us; all within "
-        "one process",
+        "rule": _rule(orders),
     }
+
+
+def _rule(orders: int) -> str:
+    thresholds = RULE.thresholds
+    unseen = "; with one order, slow changes of pace cannot be seen" if orders == 1 else ""
+    return (
+        f"noise: one configuration is measured as {RULE.copies} entries, and the error of a time is the largest that "
+        "they, its own orders (also moderated by those of all) and its samples show; better or worse is what differs "
+        f"beyond both errors (Student's t, Holm's correction over the region, alpha {thresholds.alpha:g}) and by at "
+        f"least {thresholds.min_share:.0%} and {thresholds.min_us:g} us; all within one process{unseen}; an interval "
+        "is for one comparison, without regard to how the best was picked"
+    )
 
 
 def region_record(region: Region, measured: Measured, phases: Phases, duration_s: float, date: str) -> dict[str, Any]:
@@ -108,7 +117,7 @@ def _judge(
         for name, index in anchors.items()
     }
     for place, index in enumerate(left):
-        compared = {name: _difference(found[place]) for name, found in against.items()}
+        compared = {name: difference_record(found[place]) for name, found in against.items()}
         configurations[index]["times"][state] = {**_times(times[place], samples[index]), "against": compared}
     best = min(range(len(left)), key=lambda place: times[place].us)
     return {
@@ -119,6 +128,7 @@ def _judge(
             "percent": round(noise.percent(), 3),
             "largest_percent": round(noise.largest_percent, 3),
             "copies_us": [_us(us) for us in noise.medians_us],
+            "copies_orders_us": [[_us(us) for us in orders] for orders in noise.orders_us],
         },
         "anchors": anchors,
     }
@@ -134,11 +144,13 @@ def _times(timed: Timed, samples_us: Sequence[Sequence[Sequence[float]]]) -> dic
         "min_us": _us(float(everything.min())),
         "orders_us": [_us(us) for us in timed.orders_us],
         "samples": len(everything),
+        "sampling_variance": float(f"{timed.sampling_variance:.4g}"),
         "copies": timed.copies,
     }
 
 
-def _difference(found: Difference | None) -> dict[str, Any] | None:
+def difference_record(found: Difference | None) -> dict[str, Any] | None:
+    """A configuration's entry of ``against``; None for the anchor itself."""
     if found is None:
         return None
     return {

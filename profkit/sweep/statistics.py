@@ -2,9 +2,11 @@
 
 One configuration, the reference, is captured `NoiseRule.copies` times, and each copy takes its turn as if it were a
 configuration of its own. The copies' times scatter by all that makes two measurements of the same thing differ within a
-process: their graphs, their place in the order, the clock. Another configuration differs from it when it lies outside
-what one more copy would show (a prediction interval of Student's t), with Holm's correction over all configurations
-that are compared with the same entry. All of this is done with logarithms, since noise grows with time.
+process: their graphs, their place in the order, the clock. But not every configuration is as steady as the reference,
+so the error of a configuration's time is the largest that the copies, its orders and its samples show, each with its
+own degrees of freedom (`_errors`). Two differ where Student's t of their difference, with the degrees of freedom of
+both errors after Welch and Satterthwaite, says so with Holm's correction over all configurations that are compared with
+the same entry. All of this is done with logarithms, since noise grows with time.
 
 It speaks of one process: the times of one kernel in processes of their own differ more (docs/sweep.md).
 """
@@ -16,10 +18,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from profkit.comparison.statistics import holm
 from profkit.comparison.thresholds import OVER_RUNS, Floats, Thresholds
+from profkit.sweep.moderation import moderated
 
 Verdict = Literal["better", "worse", "equal"]
 
@@ -51,11 +55,15 @@ class Timed:
         us: the median of all samples; over the copies of the reference the geometric mean of their medians.
         orders_us: the median of each order's samples; over copies likewise.
         copies: how often it was measured: 1, or `NoiseRule.copies`.
+        sampling_variance: of the logarithm of `us`, as the scatter of samples within orders tells it.
+        sampling_freedom: its degrees of freedom; 0 where an order has a single sample.
     """
 
     us: float
     orders_us: Sequence[float]
     copies: int = 1
+    sampling_variance: float = 0.0
+    sampling_freedom: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,11 +74,13 @@ class Noise:
         deviation: the standard deviation of the logarithms of their medians.
         copies: how many there are.
         medians_us: the median of each.
+        orders_us: the median of each order's samples, of each copy; empty where that is not known.
     """
 
     deviation: float
     copies: int
     medians_us: Sequence[float]
+    orders_us: Sequence[Sequence[float]] = ()
 
     def percent(self, rule: NoiseRule = RULE) -> float:
         """By how many per cent one more copy may differ from the reference, at the rule's confidence."""
@@ -101,17 +111,43 @@ class Difference:
     verdict: Verdict
 
 
+@dataclass(frozen=True)
+class _Errors:
+    """Of the logarithm of each configuration's time.
+
+    Args:
+        variance: shape [configurations].
+        freedom: degrees of freedom of each variance.
+        common: which estimate each is, where several configurations have one estimate; else -1.
+    """
+
+    variance: Floats
+    freedom: Floats
+    common: npt.NDArray[np.int64]
+
+
 def timed(samples_us: Sequence[Sequence[Sequence[float]]]) -> Timed:
-    """From the samples of a configuration's copies, ``[copies][orders][replays]`` in µs."""
-    medians = [float(np.median(np.concatenate([np.asarray(order) for order in copy]))) for copy in samples_us]
-    orders = np.array([[np.median(order) for order in copy] for copy in samples_us])
-    return Timed(_mean(np.array(medians)), [_mean(orders[:, o]) for o in range(orders.shape[1])], len(samples_us))
+    """From the samples of a configuration's copies, ``[copies][orders][replays]`` in µs; as many in each order."""
+    samples = np.array(samples_us)
+    copies, count, replays = samples.shape
+    orders = np.median(samples, axis=2)
+    # The median of normal values has pi / 2 times the variance of their mean; other values scatter less or more.
+    freedom = copies * count * (replays - 1)
+    squares = float(((np.log(samples) - np.log(orders)[:, :, None]) ** 2).sum())
+    return Timed(
+        us=_mean(np.median(samples.reshape(copies, -1), axis=1)),
+        orders_us=[_mean(orders[:, order]) for order in range(count)],
+        copies=copies,
+        sampling_variance=np.pi / 2 * squares / freedom / samples.size if freedom else 0.0,
+        sampling_freedom=freedom,
+    )
 
 
 def noise(samples_us: Sequence[Sequence[Sequence[float]]]) -> Noise:
     """From the samples of the reference's copies, ``[copies][orders][replays]`` in µs; two copies at least."""
-    medians = [timed([copy]).us for copy in samples_us]
-    return Noise(float(np.log(medians).std(ddof=1)), len(medians), medians)
+    copies = [timed([copy]) for copy in samples_us]
+    medians = [copy.us for copy in copies]
+    return Noise(float(np.log(medians).std(ddof=1)), len(medians), medians, [copy.orders_us for copy in copies])
 
 
 def differences(
@@ -126,17 +162,18 @@ def differences(
     """
     us = np.array([entry.us for entry in times])
     delta = np.log(us) - np.log(us[anchor])
-    squares = _squared_errors(times, reference, measured)
-    error = np.sqrt(squares + squares[anchor])
+    errors = _errors(times, reference, measured)
+    error = np.sqrt(errors.variance + errors.variance[anchor])
+    freedom = _freedom(errors, anchor)
     others = np.arange(len(times)) != anchor
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(error > 0, np.abs(delta) / error, np.where(delta == 0, 0.0, np.inf))
-    p = np.asarray(2 * special.stdtr(measured.copies - 1, -t), dtype=np.float64)
+    p = np.asarray(2 * special.stdtr(freedom, -t), dtype=np.float64)
     significant = np.zeros(len(times), dtype=np.bool_)
     significant[others] = holm(p[others], rule.thresholds.alpha)
     effect_us = rule.thresholds.effect_ns(np.maximum(us, us[anchor]) * 1e3) / 1e3
     notable = significant & (np.abs(us - us[anchor]) >= effect_us)
-    half = special.stdtrit(measured.copies - 1, 0.5 + rule.thresholds.confidence / 2) * error
+    half = special.stdtrit(freedom, 0.5 + rule.thresholds.confidence / 2) * error
     return [
         Difference(
             ratio=float(np.exp(delta[i])),
@@ -151,19 +188,71 @@ def differences(
     ]
 
 
-def _squared_errors(times: Sequence[Timed], reference: int, measured: Noise) -> Floats:
-    """The variance of the logarithm of each configuration's time.
+def _errors(times: Sequence[Timed], reference: int, measured: Noise) -> _Errors:
+    """The largest error that anything shows: the copies, all orders together, its own orders, or its samples.
 
-    A configuration that scatters more from order to order than the copies from one another is judged by its own
-    scatter: not every configuration is as steady as the reference.
+    A few orders say little of a configuration's own scatter, and where it comes out small by luck, noise looks like a
+    difference. So it is also moderated by that of all configurations and copies. Slow changes of pace show between
+    orders alone: with a single one there is nothing but the copies and the samples. The copies' own scatter is in how
+    they differ.
+    """
+    none = np.zeros(len(times))
+    estimates = [none + measured.deviation**2]
+    freedoms = [none + (measured.copies - 1)]
+    own, pooled, pooled_freedom = _between_orders(times, reference, measured)
+    estimates += [pooled, own, np.array([entry.sampling_variance for entry in times])]
+    freedoms += [
+        none + pooled_freedom,
+        none + (len(times[reference].orders_us) - 1),
+        # Samples within orders tell a part of the error: where they exceed what the orders came out at by luck, the
+        # error is no better known than from the orders.
+        np.minimum([float(entry.sampling_freedom) for entry in times], pooled_freedom),
+    ]
+    source = np.argmax(estimates, axis=0)
+    source[reference] = 0
+    here = (source, np.arange(len(times)))
+    variance, freedom = np.array(estimates)[here], np.array(freedoms)[here]
+    variance[reference] /= times[reference].copies
+    # What is moderated shares the prior, which is treated as one estimate.
+    return _Errors(variance, np.maximum(freedom, 1.0), np.where(source <= 1, source, -1))
+
+
+def _between_orders(times: Sequence[Timed], reference: int, measured: Noise) -> tuple[Floats, Floats, float]:
+    """Variance of each time as its own orders tell it, the same moderated, and the degrees of freedom of the latter.
+
+    With a single order that is nothing: no variance, and no bound on the degrees of freedom. Orders are taken
+    relative to the reference's, since what all share is no scatter; the reference's own are zero.
     """
     orders = np.log(np.array([entry.orders_us for entry in times]))
     count = orders.shape[1]
-    own = np.zeros(len(times))
-    if count > 1:
-        own = (orders - orders[reference]).var(axis=1, ddof=1) / count
-    copies = np.array([entry.copies for entry in times])
-    return np.asarray(np.maximum(measured.deviation**2, own) / copies, dtype=np.float64)
+    own, pooled = np.zeros(len(times)), np.zeros(len(times))
+    others = np.arange(len(times)) != reference
+    if count < 2 or not others.any():
+        return own, pooled, np.inf
+    own[others] = (orders - orders[reference])[others].var(axis=1, ddof=1) / count
+    known = own[others]
+    if len(measured.orders_us) > 1:
+        copies = np.log(np.array(measured.orders_us))
+        # Each copy relative to the mean of the others, as a configuration is relative to the mean of all.
+        apart = (copies - copies.mean(axis=0)) * len(copies) / (len(copies) - 1)
+        known = np.concatenate([known, apart.var(axis=1, ddof=1) / count])
+    drawn, freedom = moderated(known, count - 1)
+    pooled[others] = drawn[: others.sum()]
+    return own, pooled, freedom
+
+
+def _freedom(errors: _Errors, anchor: int) -> Floats:
+    """Degrees of freedom of the sum of each one's variance and the anchor's (Welch, Satterthwaite).
+
+    Where both are the same estimate their sum is no better known than one of them.
+    """
+    variance, freedom = errors.variance, errors.freedom
+    parts = variance**2 / freedom
+    total = parts + parts[anchor]
+    # Without any error t is zero or infinite, whatever the degrees of freedom.
+    apart = np.divide((variance + variance[anchor]) ** 2, total, out=np.ones(len(total)), where=total > 0)
+    same = (errors.common >= 0) & (errors.common == errors.common[anchor])
+    return np.asarray(np.where(same, np.minimum(freedom, freedom[anchor]), apart), dtype=np.float64)
 
 
 def _mean(us: Floats) -> float:

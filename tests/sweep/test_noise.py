@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
 
 from profkit.comparison.thresholds import Thresholds
 from profkit.sweep.statistics import RULE, Difference, Noise, NoiseRule, Timed, differences, noise, timed
@@ -32,7 +33,17 @@ def verdicts(times: list[Timed], measured: Noise = QUIET, rule: NoiseRule = RULE
 
 
 def test_the_time_is_the_median_of_all_samples_and_of_each_order() -> None:
-    assert timed([[[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]]) == Timed(2.5, [2.0, 4.0], 1)
+    found = timed([[[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]])
+    assert (found.us, found.orders_us, found.copies) == (2.5, [2.0, 4.0], 1)
+
+
+def test_the_error_of_a_median_comes_from_the_scatter_within_orders() -> None:
+    found = timed([[[1.0, 2.0, 3.0], [20.0, 40.0, 60.0]]])
+    squares = 2 * (math.log(2) ** 2 + math.log(1.5) ** 2)
+    assert found.sampling_variance == pytest.approx(math.pi / 2 * squares / 4 / 6)
+    assert found.sampling_freedom == 4
+    single = timed([[[1.0], [2.0]]])
+    assert (single.sampling_variance, single.sampling_freedom) == (0.0, 0)
 
 
 def test_over_copies_it_is_the_geometric_mean_of_their_medians() -> None:
@@ -92,6 +103,43 @@ def test_a_configuration_that_scatters_from_order_to_order_is_judged_by_its_own_
     assert verdicts([steady(100, 8), steady(90)]) == [None, "better"]
 
 
+def test_its_own_scatter_has_the_degrees_of_freedom_of_its_own_orders() -> None:
+    # Logarithms of the orders are -0.03, 0 and 0.03 off: variance 0.0009, of their mean a third of it.
+    unsteady = Timed(90.0, [90 * math.exp(0.03 * step) for step in (-1, 0, 1)])
+    found = compared([steady(100, 8), unsteady])[1]
+    assert found is not None
+    own, copies = 0.0009 / 3, 0.002**2 / 8
+    freedom = (own + copies) ** 2 / (own**2 / 2 + copies**2 / 7)
+    assert 2 < freedom < 2.01
+    assert math.log(found.high / found.ratio) == pytest.approx(
+        float(special.stdtrit(freedom, 0.975)) * math.sqrt(own + copies)
+    )
+
+
+def test_one_that_is_steady_by_luck_is_judged_by_the_scatter_of_all() -> None:
+    unsteady = [Timed(100.0, [100 * math.exp(size * step) for step in (-1, 0, 1)]) for size in (0.03, 0.05, 0.04, 0.02)]
+    times = [steady(100, 8), Timed(96.0, [95.4, 96.0, 96.6]), *unsteady]
+    assert verdicts(times[:2]) == [None, "better"]
+    assert verdicts(times)[1] == "equal"
+
+
+def test_with_a_single_order_the_samples_tell_the_error() -> None:
+    sure, unsure = Timed(90.0, [90.0], 1, 0.001**2, 8), Timed(90.0, [90.0], 1, 0.06**2, 8)
+    assert verdicts([Timed(100.0, [100.0], 8), sure, unsure]) == [None, "better", "equal"]
+
+
+def test_samples_do_not_make_an_error_better_known_than_its_orders_do() -> None:
+    """Within orders it may be steadier than from one to the next, of which a few orders may show nothing by luck."""
+    lucky = Timed(98.2, [98.2] * 3, 1, 0.006**2, 240)
+    found = compared([steady(100, 8), lucky])[1]
+    assert found is not None
+    own, copies = 0.006**2, 0.002**2 / 8
+    freedom = (own + copies) ** 2 / (own**2 / 2 + copies**2 / 7)
+    assert math.log(found.high / found.ratio) == pytest.approx(
+        float(special.stdtrit(freedom, 0.975)) * math.sqrt(own + copies)
+    )
+
+
 def test_drift_that_all_share_is_no_scatter() -> None:
     reference = Timed(100.0, [80.0, 100.0, 120.0], 8)
     assert verdicts([reference, Timed(90.0, [72.0, 90.0, 108.0])]) == [None, "better"]
@@ -143,6 +191,65 @@ def test_equal_configurations_are_told_apart_no_oftener_than_stated() -> None:
 def test_a_difference_well_beyond_noise_is_found() -> None:
     generator = np.random.default_rng(21)
     assert sum(simulated(generator, configurations=30, effect=-0.10) for _ in range(100)) >= 95
+
+
+def told_apart(
+    generator: np.random.Generator,
+    scatter: list[float],
+    *,
+    orders: int = 3,
+    from_sample_to_sample: float = 0.0006,
+    from_order_to_order: float = 0.003,
+    faster_by: float = 0.0,
+) -> list[bool]:
+    """Which of equal configurations are told apart, that scatter so many times as much as the reference's copies do.
+
+    The first is faster by so many standard errors of its time.
+    """
+    size = np.array([1.0] * RULE.copies + scatter)[:, None, None]
+    logs = size * (
+        generator.normal(0, from_order_to_order, (len(size), orders, 1))
+        + generator.normal(0, from_sample_to_sample, (len(size), orders, 9))
+    )
+    logs[RULE.copies] -= faster_by * scatter[0] * from_order_to_order / math.sqrt(orders)
+    samples = (20 * np.exp(logs)).tolist()
+    copies = samples[: RULE.copies]
+    times = [timed(copies), *(timed([one]) for one in samples[RULE.copies :])]
+    return [verdict != "equal" for verdict in verdicts(times, noise(copies), BARE)[1:]]
+
+
+@pytest.mark.parametrize(
+    ("scatter", "most"),
+    [
+        ([1.0] * 30, 0.08),
+        ([3.0] * 30, 0.08),
+        ([10.0] * 30, 0.08),
+        ([10.0] * 5 + [1.0] * 25, 0.12),
+        ([3.0] * 3, 0.16),
+    ],
+    ids=["30 alike", "30 three times", "30 ten times", "5 of 30 ten times", "3 three times"],
+)
+@pytest.mark.parametrize("from_sample_to_sample", [0.0006, 0.003], ids=["steady orders", "samples scatter alike"])
+def test_configurations_noisier_than_the_reference_are_seldom_told_apart(
+    scatter: list[float], most: float, from_sample_to_sample: float
+) -> None:
+    generator = np.random.default_rng(30)
+    wrong = [any(told_apart(generator, scatter, from_sample_to_sample=from_sample_to_sample)) for _ in range(150)]
+    assert np.mean(wrong) <= most
+
+
+def test_with_a_single_order_samples_that_scatter_are_seldom_told_apart() -> None:
+    generator = np.random.default_rng(31)
+    wrong = [
+        any(told_apart(generator, [20.0] * 30, orders=1, from_sample_to_sample=0.01, from_order_to_order=0.0))
+        for _ in range(150)
+    ]
+    assert np.mean(wrong) <= 0.08
+
+
+def test_one_of_many_that_is_faster_by_twenty_standard_errors_is_mostly_found() -> None:
+    generator = np.random.default_rng(32)
+    assert np.mean([told_apart(generator, [1.0] * 30, faster_by=20)[0] for _ in range(150)]) >= 0.6
 
 
 times_us = st.floats(1.0, 1000.0)

@@ -356,9 +356,15 @@ def test_a_region_is_recorded_with_its_best_its_anchors_and_verdicts() -> None:
     assert (best["parameters"], best["known"]) == ({"chunks": 1, "repeats": 40}, ["fast"])
     assert list(hot["anchors"]) == ["slow", "fast"]
     assert hot["nothing_us"] == 0.5
-    assert hot["noise"] == {"percent": 0.0, "largest_percent": 0.0, "copies_us": [65.0] * RULE.copies}
+    assert hot["noise"] == {
+        "percent": 0.0,
+        "largest_percent": 0.0,
+        "copies_us": [65.0] * RULE.copies,
+        "copies_orders_us": [[65.0] * 3] * RULE.copies,
+    }
     times = best["times"]["hot"]
     assert (times["us"], times["orders_us"], times["samples"], times["copies"]) == (45.0, [45.0] * 3, 27, 1)
+    assert times["sampling_variance"] == 0.0
     assert times["against"]["fast"] is None
     assert times["against"]["slow"]["verdict"] == "better"
     assert times["against"]["slow"]["ratio"] == pytest.approx(45 / 65, abs=1e-5)
