@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ import triton
 from bandwidth import best_rates
 
 from profkit.capture.floor_graphs import time_per_node
+from profkit.capture.record import driver_version
 
 _FLOOR_REPLAYS = 20
 
@@ -21,6 +23,8 @@ class Device:
     """What was measured on, and what its floors follow from.
 
     Args:
+        date: UTC, when it was measured.
+        driver: of NVIDIA; None where nothing tells.
         copy_bytes_per_second: read plus written, of the fastest large copy.
         fill_bytes_per_second: written, of the fastest large fill.
         read_bytes_per_second: read, of the fastest large sum.
@@ -30,6 +34,8 @@ class Device:
     """
 
     name: str
+    date: str
+    driver: str | None
     torch: str
     triton: str
     copy_bytes_per_second: float
@@ -74,6 +80,8 @@ def this_device() -> Device:
     rates = best_rates(median_us)
     return Device(
         name=torch.cuda.get_device_name(),
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        driver=driver_version(),
         torch=torch.__version__,
         triton=triton.__version__,
         copy_bytes_per_second=rates["copy"][0],

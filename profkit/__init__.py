@@ -101,7 +101,7 @@ def diff(
         first = counted
         if run is None:
             return Input(name, counted, identity=str(id(value)))
-        return Input(run.label, counted, run.record, str(run.trace.resolve()))
+        return Input(run.label, runs.noted(counted, run), run.record, str(run.trace.resolve()))
 
     return compare(side(before, "before"), side(after, "after"), Gates(expect_removed=expect_removed))
 

@@ -23,6 +23,7 @@ from profkit.step_finding import find_steps
 from profkit.steps import StepKind
 from profkit.timeline import busy_and_span
 from profkit.trace import Diagnostic, Trace
+from profkit.wording import counted
 
 
 def take_census(
@@ -54,10 +55,8 @@ def take_census(
     overlap = overlapping_ops(trace, *times)
     silent_note = []
     if silent.count:
-        where = f", {silent.in_layers} of them in layers"
-        message = (
-            f"{silent.count} nodes of the replayed graphs{where} never ran an op: host or empty nodes, or lost ops."
-        )
+        nodes = f"{counted(silent.count, 'node')} of the replayed graphs, {silent.in_layers} of them in layers,"
+        message = f"{nodes} never ran an op: host or empty nodes, or lost ops."
         silent_note.append(Diagnostic("nodes-without-ops", message))
     lost = eager_launches_without_ops(trace, attribution)
     census = Census(

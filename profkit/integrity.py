@@ -16,6 +16,7 @@ from profkit.attribution.scopes import ScopeTable
 from profkit.layers import place
 from profkit.steps import UNDER_RECORDED_SHARE, Steps
 from profkit.trace import NONE, OPS, Diagnostic, Trace, joint_key, table
+from profkit.wording import counted, have
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | No
     if steps.under_recorded:
         return Refusal(
             "under-recorded",
-            f"{silent} of {launched} graph launches have no ops, and {steps.incomplete} of "
+            f"{silent} of {counted(launched, 'graph launch')} {have(silent)} no ops, and {steps.incomplete} of "
             f"{len(steps.kind) + steps.incomplete} recorded steps lost some of theirs. Record again, with fewer "
             "replays or a longer flush interval.",
         )
@@ -56,8 +57,9 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | No
     if lost > UNDER_RECORDED_SHARE * max(eager, 1):
         return Refusal(
             "under-recorded",
-            f"{lost} of {eager} kernel launches have no kernel in the recording, and no graph launch ran them. Record "
-            "again; if this is the recording of a graph's capture alone, give it as --capture-trace.",
+            f"{lost} of {counted(eager, 'kernel launch')} {have(lost)} no kernel in the recording, and no graph "
+            "launch ran it. Record again; if this is the recording of a graph's capture alone, give it as "
+            "--capture-trace.",
         )
     adrift = ((trace.ops["node"] != NONE) & (trace.ops["correlation"] == NONE)).to_numpy()
     if adrift.sum() > UNDER_RECORDED_SHARE / 10 * max(int(attribution.joined.by_graph.sum()), 1):
@@ -93,8 +95,8 @@ def eager_launches_without_ops(trace: Trace, attribution: Attribution) -> list[D
     if not lost or not trace.info.timed or trace.info.graph_trace == "graph":
         return []
     message = (
-        f"{lost} of {int((eager & used).sum()) + lost} launches outside graphs have no op: the recording lost it, the "
-        "launch had nothing to do, or a graph captured it that the recording does not show."
+        f"{lost} of {int((eager & used).sum()) + lost} launches outside graphs {have(lost)} no op: the recording lost "
+        "it, the launch had nothing to do, or a graph captured it that the recording does not show."
     )
     return [Diagnostic("eager-launches-without-ops", message)]
 

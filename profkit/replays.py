@@ -52,7 +52,7 @@ def without_nodes(
     step_of = np.zeros(replays, np.int64)
     step_of[replay] = step
     for code, which, text in (
-        ("partial-replay", partial, "miss nodes that other replays of their graph ran"),
+        ("partial-replay", partial, "missed nodes that other replays of their graph ran"),
         ("doubled-node", doubled & ~partial, "ran a node more than once"),
     ):
         if which.any():

@@ -80,6 +80,7 @@ class _Record(msgspec.Struct):
     floor: dict[str, Any] | None = None
     untraced_digests_equal: bool | None = None
     ranks: _Ranks | None = None
+    trace_sha256: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,9 @@ def load(path: Path) -> Run:
     except msgspec.ValidationError as error:
         raise ProfkitError(f"{file} is not as profkit writes it: {error}. Capture the run again.") from None
     trace = record["trace"]
-    if Path(trace).name != trace:
-        raise ProfkitError(f"{file}: 'trace' must name a file in the same directory, found {trace!r}.")
+    for field, name in (("trace", trace), *(("trace_sha256", name) for name in record.get("trace_sha256") or ())):
+        if Path(name).name != name:
+            raise ProfkitError(f"{file}: {field!r} must name a file in the same directory, found {name!r}.")
     run = Run(path, record)
     if not run.trace_path.exists():
         raise ProfkitError(f"{file} names the trace {trace}, which is missing from {path}. Capture the run again.")

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit import capture_traces, run_dir
+from profkit import capture_traces, run_dir, trace_digests
 from profkit.accounting import take_census
 from profkit.census_model import Census
 from profkit.errors import ProfkitError
 from profkit.readers import detect
 from profkit.selection import Selection
-from profkit.trace import Trace
+from profkit.trace import Diagnostic, Trace
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,15 @@ def one(spec: str, option: str) -> RunFile:
 def census_of(run: RunFile, selection: Selection) -> Census:
     """Read and count one run."""
     return count(detect.read(run.trace), selection)
+
+
+def noted(census: Census, run: RunFile) -> Census:
+    """`census` of the trace of `run`, with a diagnostic where that is not the trace that run.json was written for."""
+    replaced = None if run.record is None else trace_digests.replaced(run.trace.parent, run.record)
+    if replaced is None:
+        return census
+    said = Diagnostic(trace_digests.REPLACED, replaced)
+    return dataclasses.replace(census, diagnostics=(*census.diagnostics, said))
 
 
 def count(trace: Trace, selection: Selection) -> Census:

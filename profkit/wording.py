@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def counted(number: float, noun: str) -> str:
     """`number` with `noun`, which is put in the plural unless the number is one: ``1 other launch``, ``2 launches``."""
-    return f"{number:g} {noun if number == 1 else _plural(noun)}"
+    return f"{number if isinstance(number, int) else format(number, 'g')} {noun if number == 1 else _plural(noun)}"
 
 
 def signed(value: float, decimals: int) -> str:
@@ -23,6 +23,11 @@ def _plural(noun: str) -> str:
 def are(number: float) -> str:
     """``is`` of one, else ``are``."""
     return "is" if number == 1 else "are"
+
+
+def have(number: float) -> str:
+    """``has`` of one, else ``have``."""
+    return "has" if number == 1 else "have"
 
 
 def were(number: float) -> str:

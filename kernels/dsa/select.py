@@ -30,11 +30,13 @@ def select_candidate_blocks(
     topk_launch: TopkLaunch = TUNED_TOPK,
     scope: Scope = no_ranges,
 ) -> None:
-    """Write each row's candidates: the K blocks whose highest logit is highest, always with the newest token's block.
+    """Write each row's candidates: the K blocks whose highest logit is highest, the newest token's counting as +inf.
 
-    A block that holds a NaN ranks above all others. Blocks without a live column, or with nothing but -inf in their
-    live columns, are never chosen. The set is the same in every form but for blocks that tie for the last slots; the
-    order of the list is not: torch.topk's is by score, the bounded form's is by block.
+    A block that holds a NaN ranks above all others. So the newest token's block is among the candidates for certain
+    where fewer than K other blocks hold a NaN or +inf. With K or more the bounded form leaves it out, as the last of
+    those that tie, and in the other forms it may be left out. Blocks without a live column, or with nothing but -inf in
+    their live columns, are never chosen. The set is the same in every form but for blocks that tie for the last slots;
+    the order of the list is not: torch.topk's is by score, the bounded form's is by block.
 
     Args:
         logits: ``[R, W]`` fp32, any strides. What columns outside ``[start, min(end, W))`` hold does not matter.

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from profkit import run_dir
+from profkit import run_dir, trace_digests
 from profkit.capture import command_recorder, process, record
 from profkit.errors import ProfkitError
 
@@ -62,6 +62,7 @@ def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool
             exit_code,
             trace=kept.trace,
             files=files,
+            trace_sha256=trace_digests.digests(directory, kept.trace, files),
             warnings=kept.warnings,
         )
         run_dir.write_record(directory, content)

@@ -14,6 +14,7 @@ from profkit.capture import digests, nsys, rocprofv3
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
 from profkit.capture.plan import Plan
+from profkit.wording import counted
 
 
 def workload_record(
@@ -26,6 +27,7 @@ def workload_record(
     *,
     trace: str,
     files: Sequence[str],
+    trace_sha256: Mapping[str, str],
     repetition: Mapping[str, Any] | None,
     ranks: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -40,13 +42,14 @@ def workload_record(
         graph_level: the step at graph level, if it was asked for.
         trace: the trace's file name.
         files: names of all files beside run.json.
+        trace_sha256: from `profkit.trace_digests.digests`.
         repetition: which of the repetitions of a repeated capture this is, None for a single one.
         ranks: which of a job's ranks this is, None for a process without a group.
     """
     outputs = traced["digests"]
     equal = None if untraced is None or outputs is None else untraced["digests"] == outputs
     return {
-        **_common(trace, files),
+        **_common(trace, files, trace_sha256),
         "workload": {
             "name": plan.name,
             "variant": traced["variant"],
@@ -92,6 +95,7 @@ def command_record(
     *,
     trace: str,
     files: Sequence[str],
+    trace_sha256: Mapping[str, str],
     warnings: Sequence[dict[str, str]],
 ) -> dict[str, Any]:
     """run.json for ``capture -- CMD``: what is known of a program that profkit did not build.
@@ -103,13 +107,14 @@ def command_record(
         exit_code: the program's.
         trace: the trace's file name.
         files: names of all files beside run.json.
+        trace_sha256: from `profkit.trace_digests.digests`.
         warnings: of the recording.
     """
     warnings = list(warnings)
     if exit_code != 0:
         warnings.append({"code": "command-failed", "message": f"The command ended with exit status {exit_code}."})
     return {
-        **_common(trace, files),
+        **_common(trace, files, trace_sha256),
         "workload": None,
         "command": {"program": program, "arguments": argument_count},
         "exit_code": exit_code,
@@ -133,13 +138,14 @@ def command_record(
     }
 
 
-def _common(trace: str, files: Sequence[str]) -> dict[str, Any]:
+def _common(trace: str, files: Sequence[str], trace_sha256: Mapping[str, str]) -> dict[str, Any]:
     return {
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "profkit": __version__,
         "commit": source_commit(),
         "trace": trace,
         "files": list(files),
+        "trace_sha256": dict(trace_sha256),
     }
 
 
@@ -172,8 +178,8 @@ def _warnings(traced: Mapping[str, Any], digests_equal: bool | None) -> list[dic
         found.append(
             {
                 "code": "compiled-inside-window",
-                "message": f"{len(inside)} compilations ran inside the recorded window ({names}); its host times are "
-                "not those of a warm step. Raise --warmup.",
+                "message": f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}); its host "
+                "times are not those of a warm step. Raise --warmup.",
             }
         )
     if not traced["compiles_watched"]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from profkit.wording import counted
+
 
 @dataclass(frozen=True)
 class OutlierRule:
@@ -87,5 +89,5 @@ def _compiled(job: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
     names = ", ".join(sorted({entry["name"] for entry in inside}))
     return {
         "code": "compiled-inside-window",
-        "message": f"{len(inside)} compilations ran inside the recorded window ({names}).",
+        "message": f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}).",
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit import run_dir
+from profkit import run_dir, trace_digests
 from profkit.capture import dispatch_file, graph_level, nsys, process, ranks, record, rocprofv3, torch_profiler
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
@@ -165,6 +165,7 @@ def record_into(
         described = None
         if planned.nproc is not None:
             described = {"rank": rank, "world_size": planned.nproc, "job": job, "backend": traced["backend"]}
+        files = sorted(path.name for path in target.iterdir())
         content = record.workload_record(
             planned,
             session.nsys,
@@ -173,7 +174,8 @@ def record_into(
             session.floor,
             whole[rank],
             trace=trace,
-            files=sorted(path.name for path in target.iterdir()),
+            files=files,
+            trace_sha256=trace_digests.digests(target, trace, files),
             repetition=repetition,
             ranks=described,
         )

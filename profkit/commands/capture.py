@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from profkit.capture.plan import Options
 from profkit.errors import ProfkitError
+from profkit.wording import counted
 
 if TYPE_CHECKING:
     from profkit.capture.pairs import Finished, PairsOptions
@@ -94,8 +95,8 @@ def summarise(path: Path, ranks: Sequence[Mapping[str, Any]], why: str) -> str:
     profiler, workload = record["profiler"], record["workload"]
     lines = [f"profiler: {profiler['name']} {profiler['version']}{why}"]
     if workload is not None:
-        what = f"{workload['name']} {workload['variant']}, {workload['layers']} layers"
-        lines.append(f"workload: {what}, {record['replays']} replays on {record['device']['name']}")
+        what = f"{workload['name']} {workload['variant']}, {counted(workload['layers'], 'layer')}"
+        lines.append(f"workload: {what}, {counted(record['replays'], 'replay')} on {record['device']['name']}")
     lines += _ranks_lines(record)
     for own in ranks:
         if (untraced := own["untraced"]) is not None:
@@ -143,8 +144,8 @@ def summarise_pairs(finished: Finished) -> str:
     arms = " against ".join(arm.name for arm in finished.arms)
     lines = [
         f"profiler: {profiler['name']} {profiler['version']} ({finished.why})",
-        f"workload: {workload['name']} {arms}, {workload['layers']} layers, {newest['replays']} replays "
-        f"on {newest['device']['name']}",
+        f"workload: {workload['name']} {arms}, {counted(workload['layers'], 'layer')}, "
+        f"{counted(newest['replays'], 'replay')} on {newest['device']['name']}",
         *_ranks_lines(newest),
         f"recorded: {len(finished.records)} of {finished.total} repetitions{_duration(finished.durations_s)}",
     ]

@@ -16,6 +16,7 @@ from profkit.comparison.model import Comparison, Gates, Input, Reason
 from profkit.errors import Exit, NothingSelectedError, ProfkitError
 from profkit.phases import in_phase
 from profkit.selection import Selection
+from profkit.wording import are, were
 
 #: Pairs that a sentence lists.
 _LISTED = 6
@@ -159,8 +160,8 @@ def _stalled(side: Side) -> Iterator[Reason]:
     if found:
         causes = ", ".join(f"{code} {count}" for code, count in found.items())
         message = (
-            f"{found.total()} of {len(side.runs)} runs of {side.label} were set aside when they were captured and are "
-            f"left out ({causes})."
+            f"{found.total()} of {len(side.runs)} runs of {side.label} {were(found.total())} set aside by the capture "
+            f"and {are(found.total())} left out ({causes})."
         )
         yield Reason("set-aside", message)
     kept = [run for run, reason in zip(side.runs, reasons, strict=True) if not reason]
@@ -190,7 +191,7 @@ def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Inp
                 censuses[identity] = in_phase(inputs[0].census, censuses[identity], _recount(run, selection))
         # Counts without times are the same in every run by nature: only one file given twice is the same recording.
         own = identity if censuses[identity].info.timed else str(run.trace.resolve())
-        inputs.append(Input(run.label, censuses[identity], run.record, own))
+        inputs.append(Input(run.label, runs.noted(censuses[identity], run), run.record, own))
     sides = [_distinct(side) for side in (inputs[: len(before.runs)], inputs[len(before.runs) :])]
     first, second = (
         dataclasses.replace(side[0], label=label, more=tuple(side[1:]), own=side[0].label if len(side) > 1 else None)

@@ -27,7 +27,7 @@ def layers(specs: Sequence[str], selection: Selection, output_format: str, floor
     labels = Counter(run.label for _, run in named)
     # Two runs of one name could not be told apart in the report.
     found = [replace(r, label=f"{spec.rstrip('/')}/{r.label}") if labels[r.label] > 1 else r for spec, r in named]
-    counted = [(run, runs.census_of(run, selection)) for run in found]
+    counted = [(run, runs.noted(runs.census_of(run, selection), run)) for run in found]
     data = layers_data.report(counted, floor_us)
     if output_format == "text":
         from profkit.reporters import terminal

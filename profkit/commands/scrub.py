@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from profkit import run_dir
+from profkit import run_dir, trace_digests
 from profkit.errors import ProfkitError
 from profkit.scrubbing import record
 from profkit.scrubbing.trace_file import scrub_trace, trace_name
@@ -62,7 +62,10 @@ def _scrub_directory(source: Path, target: Path, *, force: bool) -> str:
 
 
 def _scrub_run(run: run_dir.Run, directory: Path) -> str:
+    replaced = trace_digests.replaced(run.path, run.record)
+    if replaced is not None:
+        raise ProfkitError(f"{run.path}: {replaced} A scrubbed copy would hide that.")
     name = trace_name(run.trace_path)
     scrub_trace(run.trace_path, directory / name)
-    run_dir.write_record(directory, record.scrubbed(run.record, name))
+    run_dir.write_record(directory, record.scrubbed(run.record, name, trace_digests.digests(directory, name, [name])))
     return name

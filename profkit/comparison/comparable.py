@@ -11,6 +11,7 @@ from profkit.comparison.model import Input, Reason
 from profkit.integrity import no_layers_advice
 from profkit.merging import same_layers
 from profkit.steps import UNDER_RECORDED_SHARE
+from profkit.wording import are, counted
 
 T = TypeVar("T")
 
@@ -21,6 +22,7 @@ FORCEABLE = frozenset(
         "other-profiler",
         "other-workload",
         "other-shapes",
+        "other-variants-in-side",
         "other-layers",
         "other-ranks",
         "nodes-without-ops",
@@ -52,12 +54,14 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
     found += _other_device(runs)
     other = list(_other_workload(runs))
     found += other
+    found += [reason for entry in (before, after) for reason in _several_variants(entry)]
     found += _silent_nodes(before, after, alike=not other)
     found += [reason for entry in (before, after) for run in entry.runs for reason in _incomplete(run)]
     found += _other_profiler(runs)
     shared = {run.identity for run in before.runs} & {run.identity for run in after.runs} - {None}
     if shared and {r.identity for r in before.runs} != {r.identity for r in after.runs}:
-        message = f"{len(shared)} recordings are on both sides, among others that are not. Give each run to one side."
+        both = f"{counted(len(shared), 'recording')} {are(len(shared))}"
+        message = f"{both} on both sides, among others that are not. Give each run to one side."
         found.append(Reason("shared-recording", message))
     ranks = [_processes_a_file(e) for e in (before, after)]
     if ranks[0] != ranks[1]:
@@ -149,17 +153,18 @@ def _silent_nodes(before: Input, after: Input, *, alike: bool) -> Iterator[Reaso
         for run, place in zip(runs, places, strict=True):
             if place != usual:
                 message = (
-                    f"{run.census.silent_nodes.in_layers} graph nodes in layers of {run.label} never ran an op; "
-                    f"{agree} of {len(runs)} runs here have {normal}, all in their exchanges. This recording may have "
-                    "lost launches, which would look removed. Record it again."
+                    f"{counted(run.census.silent_nodes.in_layers, 'graph node')} in layers of {run.label} never ran an "
+                    f"op; {agree} of {len(runs)} runs here have {normal}, all in their exchanges. This recording may "
+                    "have lost launches, which would look removed. Record it again."
                 )
                 yield Reason("nodes-without-ops", message)
         return
     for run in runs:
         if run.census.silent_nodes.in_layers:
             message = (
-                f"{run.census.silent_nodes.in_layers} graph nodes in layers of {run.label} never ran an op. If they "
-                "are no host or empty nodes, the recording lost launches, which would look removed. Record again."
+                f"{counted(run.census.silent_nodes.in_layers, 'graph node')} in layers of {run.label} never ran an op. "
+                "If they are no host or empty nodes, the recording lost launches, which would look removed. Record "
+                "again."
             )
             yield Reason("nodes-without-ops", message)
 
@@ -181,7 +186,8 @@ def _incomplete(run: Input) -> Iterator[Reason]:
     census, record = run.census, run.record or {}
     layers = (record.get("workload") or {}).get("layers")
     if isinstance(layers, int) and layers != len(census.chosen.layers):
-        message = f"{run.label} ran {layers} layers and its trace shows {len(census.chosen.layers)}. Capture it again."
+        shown = len(census.chosen.layers)
+        message = f"{run.label} ran {counted(layers, 'layer')} and its trace shows {shown}. Capture it again."
         yield Reason("layers-missing", message)
     replays = lost_replays(run)
     if replays and census.chosen.kind.steps < (1 - UNDER_RECORDED_SHARE) * replays:
@@ -198,7 +204,8 @@ def lost_replays(run: Input) -> int:
 
 def few_replays(run: Input, replays: int) -> str:
     """The sentence that says so."""
-    return f"{run.label} replayed {replays} times and its trace shows {run.census.chosen.kind.steps} whole replays."
+    shown = counted(run.census.chosen.kind.steps, "whole replay")
+    return f"{run.label} replayed {counted(replays, 'time')} and its trace shows {shown}."
 
 
 def _unlike(runs: Sequence[Input], value: Callable[[Input], T | None]) -> tuple[tuple[str, T], tuple[str, T]] | None:
@@ -248,6 +255,19 @@ def _other_workload(runs: Sequence[Input]) -> Iterator[Reason]:
         listed = ", ".join(f"{name} {one.get(name)} → {other.get(name)}" for name in changed)
         message = f"{first} and {second} have different shapes: {listed}. Capture all with the same --shape."
         yield Reason("other-shapes", message)
+
+
+def _several_variants(entry: Input) -> Iterator[Reason]:
+    """Runs of one side that are no repetitions of each other; shapes, workload and device are the same in all runs."""
+    said = [_at(run.record, ("workload", "variant")) for run in entry.runs]
+    variants = sorted({str(variant) for variant in said if variant is not None})
+    if len(variants) > 1:
+        message = (
+            f"The runs of {entry.label} are of {len(variants)} variants: {', '.join(variants)}. They are no "
+            "repetitions, and their mean is of none of them. Give the runs of one variant as a side; --force compares "
+            "all the same."
+        )
+        yield Reason("other-variants-in-side", message)
 
 
 def _shapes(run: Input) -> Mapping[str, Any] | None:

@@ -114,7 +114,7 @@ def _compared(
     work, why = work_status.from_digests(before, after) or ("unknown", None)
     fusions = find_fusions(selected, count, steps, work == "preserved", elsewhere)
     notes = [*notes, *cut, *scope_notes, *([] if why is None else [why])]
-    if work == "unknown" and gone and (why is None or why.code != work_status.NOT_REPRODUCIBLE):
+    if work == "unknown" and gone and (why is None or why.code not in work_status.LASTING):
         work, why = work_status.from_trace(gone, fusions, dispatched=_dispatched(before, after))
         notes.append(why)
     untraced = step_times.recorded(before, after, "untraced")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from profkit import jobs
+from profkit import jobs, trace_digests
 from profkit.comparison.comparable import few_replays, lost_replays
 from profkit.comparison.model import Input, Reason
 from profkit.merging import unlike
+from profkit.wording import are, counted
 
-#: Diagnostics of a census by which ops are missing, doubled or not placed; the rest is about methods and settings.
+#: Diagnostics of a census by which ops are missing, doubled or not placed, or run.json is of another trace; the rest is
+#: about methods and settings.
 _LOSSES = (
     "partial-replay",
     "doubled-node",
@@ -25,6 +27,7 @@ _LOSSES = (
     "node-created-twice",
     "origin-not-recorded",
     jobs.ALONE,
+    trace_digests.REPLACED,
 )
 #: In a diff, runs are set aside; broken rows have another code there.
 _CODE = {"set-aside": "rows-set-aside"}
@@ -38,6 +41,9 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
         few = [(run, replays) for run in side.runs if (replays := lost_replays(run))]
         if few:
             yield Reason("fewer-replays", _several(side, len(few)) + few_replays(*few[0]))
+        more = [run for run in side.runs if _more_replays(run)]
+        if more:
+            yield Reason("more-replays", _several(side, len(more)) + _many_replays(more[0]))
         said_by_run = jobs.diagnostics([(run.record, run.census) for run in side.runs])
         for code in _LOSSES:
             said = [
@@ -49,6 +55,16 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
             if said:
                 label, message = said[0]
                 yield Reason(_CODE.get(code, code), f"{_several(side, len(said))}{label}: {message}")
+
+
+def _more_replays(run: Input) -> bool:
+    """Whether the trace shows more whole replays than there were by the run's own word."""
+    replays = (run.record or {}).get("replays")
+    return isinstance(replays, int) and run.census.info.timed and run.census.chosen.kind.steps > replays
+
+
+def _many_replays(run: Input) -> str:
+    return f"{few_replays(run, (run.record or {})['replays'])} The two may be of different recordings."
 
 
 def _only_in_layers(run: Input) -> bool:
@@ -89,9 +105,10 @@ def other_kinds(before: Input, after: Input) -> Iterator[Reason]:
         others = [k.kind for k in run.census.kinds if k is not run.census.chosen]
         if others and run.census.selection.graph is None:
             shown = ", ".join(f"{k.steps} of {k.id} with {k.ops_per_step} launches" for k in others[:_LISTED])
+            left = sum(k.steps for k in others)
             message = (
-                f"{sum(k.steps for k in others)} steps of {run.label} run other launches and are not compared "
-                f"({shown}); {chosen.steps} of {chosen.id} with {chosen.ops_per_step} are."
+                f"{counted(left, 'step')} of {run.label} with other launches {are(left)} not compared ({shown}); "
+                f"{chosen.steps} of {chosen.id} with {chosen.ops_per_step} {are(chosen.steps)}."
             )
             yield Reason("other-step-kinds", message)
 

@@ -22,7 +22,8 @@ class Row:
     Args:
         where: path inside the layer, or the place outside layers.
         name: display name (after's where the launch was renamed; `name_before` is then set).
-        recorded: the recorded name, before's if it has one.
+        recorded: the recorded name: after's where the launch was renamed, else before's if it has one.
+        recorded_before: before's recorded name where the launch was renamed, else None.
         op_kind: kernel, memcpy or memset.
         layers_before, layers_after: in how many layers the slot exists.
         launches_before, launches_after: sums over steps and layers.
@@ -36,6 +37,7 @@ class Row:
     name: str
     name_before: str | None
     recorded: str
+    recorded_before: str | None
     canonical: str
     op_kind: str
     layers_before: int
@@ -77,17 +79,16 @@ def layer_rows(before: KindCensus, after: KindCensus, pairs: pd.DataFrame, displ
         slot_after = slots[1].iloc[a] if a != ABSENT else None
         slot = slot_before if slot_after is None else slot_after
         assert slot is not None  # a pair has at least one side
-        old_name = None
-        if slot_before is not None and slot_after is not None and slot_before["canonical"] != slot_after["canonical"]:
-            old_name = display[str(slot_before["canonical"])]
-        recorded = slot if slot_before is None else slot_before
+        known = slot if slot_before is None else slot_before
+        renamed = slot["canonical"] != known["canonical"]
         rows.append(
             Row(
                 where=str(slot["inside"]),
                 name=display[str(slot["canonical"])],
-                name_before=old_name,
-                recorded=str(recorded["name"]),
-                canonical=str(recorded["canonical"]),
+                name_before=display[str(known["canonical"])] if renamed else None,
+                recorded=str((slot if renamed else known)["name"]),
+                recorded_before=str(known["name"]) if renamed else None,
+                canonical=str(known["canonical"]),
                 op_kind=str(slot["op_kind"]),
                 layers_before=int(sums[0][0][index]),
                 layers_after=int(sums[1][0][index]),
@@ -97,7 +98,7 @@ def layer_rows(before: KindCensus, after: KindCensus, pairs: pd.DataFrame, displ
                 ns_after=int(sums[1][2][index].sum()),
                 step_ns_before=sums[0][2][index],
                 step_ns_after=sums[1][2][index],
-                selected=bool((slot if slot_before is None else slot_before)["selected"]),
+                selected=bool(known["selected"]),
             )
         )
     return rows
@@ -180,6 +181,7 @@ def _rows_by_name(
                 name=display[key[0]],
                 name_before=None,
                 recorded=b.recorded or a.recorded,
+                recorded_before=None,
                 canonical=key[0],
                 op_kind=key[1],
                 layers_before=0,

@@ -6,13 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profkit import jobs
+from profkit import jobs, trace_digests
 from profkit.comparison import references
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
 from profkit.wording import counted
 
 #: The code of outputs that differ from run to run: work is unknown then, whatever the traces show.
 NOT_REPRODUCIBLE = "digests-not-reproducible"
+#: The code of digests beside a trace that they were not captured with; work is unknown likewise.
+OF_ANOTHER_TRACE = "digests-of-another-trace"
+#: With these, what the traces show decides nothing about the work.
+LASTING = (NOT_REPRODUCIBLE, OF_ANOTHER_TRACE)
 
 
 def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
@@ -23,6 +27,10 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     if unsteady:
         message = f"{unsteady[0]} gave other outputs when it ran without the profiler, so digests tell nothing."
         return "unknown", Reason(NOT_REPRODUCIBLE, message)
+    strange = [run.label for run in runs if _digests(run) is not None and _replaced(run)]
+    if strange:
+        message = f"The output digests of {strange[0]} may be another recording's, so they tell nothing about its work."
+        return "unknown", Reason(OF_ANOTHER_TRACE, message)
     for side in (before, after):
         if _disagree(side):
             message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
@@ -93,6 +101,11 @@ def _took_time(fusion: Fusion) -> bool:
 def _digests(entry: Input) -> Mapping[str, Any] | None:
     digests = (entry.record or {}).get("digests")
     return digests if isinstance(digests, Mapping) and digests.get("outputs") else None
+
+
+def _replaced(run: Input) -> bool:
+    """Whether its trace is not the one that its run.json was written for."""
+    return any(d.code == trace_digests.REPLACED for d in run.census.diagnostics)
 
 
 #: What decides the outputs of a run: its rank (None of a run that is no rank) and its seed.

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.trace import NONE, Diagnostic, categorical
+from profkit.wording import are, counted, have
 
 #: Characters of a decimal that the vectorised parser reads; longer ones (a float's 17 digits and more) go to `Decimal`.
 _WIDTH = 24
@@ -104,9 +105,18 @@ def _decimal_ns(text: bytes) -> int | None:
     return ns if -_INT64_MAX <= ns <= _INT64_MAX else None
 
 
+#: No row of a recording lasts longer: one day. Profilers write a row when it has ended, and their recordings last
+#: seconds to minutes, so even a kernel that never leaves the GPU stays far below. A start or end that was never
+#: written, or that is of another clock, is off by all of that clock's time: decades, where it counts from 1970.
+LONGEST_NS = 24 * 3600 * 10**9
+
+
 def broken_rows(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Rows that a recorder left without times: start = end = 0, or end before start."""
-    return np.asarray((end < start) | ((start == 0) & (end == 0)), np.bool_)
+    """Rows that a recorder left without times (start = end = 0, or end before start) or with times that cannot be:
+    longer than `LONGEST_NS`."""
+    # Without a sign, no difference of two int64 overflows where the end is not before the start.
+    long = (end.astype(np.uint64) - start.astype(np.uint64)) > np.uint64(LONGEST_NS)
+    return np.asarray((end < start) | ((start == 0) & (end == 0)) | long, np.bool_)
 
 
 def split_broken(ops: pd.DataFrame, broken: npt.NDArray[np.bool_]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -126,9 +136,17 @@ def set_aside_note(ops: int, others: int, total_ops: int) -> list[Diagnostic]:
     """What to say about rows without valid times; nothing where there are none."""
     notes = []
     if ops:
-        notes.append(Diagnostic("set-aside", f"{ops} of {total_ops} ops have no valid times and are set aside."))
+        notes.append(
+            Diagnostic(
+                "set-aside", f"{ops} of {counted(total_ops, 'op')} {have(ops)} no valid times and {are(ops)} set aside."
+            )
+        )
     if others:
-        notes.append(Diagnostic("set-aside", f"{others} host rows have no valid times and are left out."))
+        notes.append(
+            Diagnostic(
+                "set-aside", f"{counted(others, 'host row')} {have(others)} no valid times and {are(others)} left out."
+            )
+        )
     return notes
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from profkit.trace import Diagnostic, Trace
+from profkit.wording import are, counted
 
 _IDENTITY = ["process", "device", "stream", "start", "end", "correlation", "node", "name", "kind"]
 
@@ -30,7 +31,10 @@ def without_duplicates(trace: Trace) -> Trace:
         return trace
     keep = np.ones(len(ops), dtype=np.bool_)
     keep[repeated] = False
-    message = f"{len(repeated)} ops are in the recording twice, equal in every respect; one of each is set aside."
+    message = (
+        f"{counted(len(repeated), 'op')} {are(len(repeated))} in the recording twice, equal in every respect; one of "
+        "each is set aside."
+    )
     return replace(
         trace,
         ops=ops[keep].reset_index(drop=True),

@@ -48,6 +48,7 @@ from profkit.trace import (
     categorical,
     table,
 )
+from profkit.wording import are, counted, were
 
 _SNIFF_KEYS = re.compile(rb'"(?:traceEvents|deviceProperties|distributedInfo|baseTimeNanoseconds)"\s*:')
 _EVENT = re.compile(rb'\{[^{}]*"ph"\s*:\s*"[A-Za-z]"')
@@ -94,7 +95,11 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     notes = []
     if stream.not_finite:
         notes.append(
-            Diagnostic("not-finite", f"{stream.not_finite} values were NaN or infinite and are read as absent.")
+            Diagnostic(
+                "not-finite",
+                f"{counted(stream.not_finite, 'value')} {were(stream.not_finite)} NaN or infinite and "
+                f"{are(stream.not_finite)} read as absent.",
+            )
         )
     if stream.invalid_utf8:
         notes.append(Diagnostic("invalid-utf8", "Some names are not UTF-8; the characters concerned are replaced."))
@@ -218,7 +223,10 @@ class _Builder:
         pids = owners.reindex(correlation, fill_value=NONE).to_numpy(np.int64)
         unknown = int((pids == NONE).sum())
         if unknown:
-            message = f"{unknown} ops belong to none or to several of the file's {len(self._hosts)} processes."
+            message = (
+                f"The process of {counted(unknown, 'op')} cannot be told: none or several of the file's "
+                f"{len(self._hosts)} made such a launch."
+            )
             self._notes.append(Diagnostic("ambiguous-process", message))
         return self._process(pids)
 

@@ -15,13 +15,13 @@ import pandas as pd
 
 from profkit.errors import ProfkitError
 from profkit.readers import nsys_ops, nsys_provenance
-from profkit.readers.columns import broken_rows
+from profkit.readers.columns import broken_rows, set_aside_note
 from profkit.readers.nsys_export import Export
 from profkit.readers.nsys_launches import read_launches, read_nodes
 from profkit.readers.nsys_ranges import read_ranges
 from profkit.readers.nsys_tables import KERNELS, META_TABLES, NVTX, RUNTIME, SqliteTables, Tables
 from profkit.readers.sqlite_columns import Database
-from profkit.trace import Diagnostic, Info, Trace
+from profkit.trace import Info, Trace
 
 
 def is_nsys(tables: Set[str]) -> bool:
@@ -63,12 +63,10 @@ def _trace(export: Export, *, detail: bool) -> Trace:
     tables = export.tables
     ops, set_aside = _split_broken(nsys_ops.read_ops(export, detail=detail))
     ops = _sorted_by_start(ops)
-    launches = read_launches(export)
+    launches, broken_launches = read_launches(export)
     nodes = read_nodes(export)
-    ranges, diagnostics = read_ranges(export, _last_time(ops, launches))
-    if len(set_aside):
-        message = f"{len(set_aside)} of {len(ops) + len(set_aside)} ops have no valid times and are set aside."
-        diagnostics.append(Diagnostic("set-aside", message))
+    ranges, broken_ranges, diagnostics = read_ranges(export, _last_time(ops, launches))
+    diagnostics += set_aside_note(len(set_aside), broken_launches + broken_ranges, len(ops) + len(set_aside))
     diagnostics += nsys_provenance.profiler_warnings(tables)
     info = Info(
         source=str(tables.path),

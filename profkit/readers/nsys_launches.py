@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pandas as pd
 
+from profkit.readers.columns import broken_rows
 from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.nsys_export import THREAD_BITS, Export
 from profkit.readers.nsys_tables import NODE_TABLES, RUNTIME, Column, OneOf, Text
 from profkit.trace import LAUNCHES, NODES, NONE, categorical, table
 
 
-def read_launches(export: Export) -> pd.DataFrame:
-    """`Trace.launches`."""
+def read_launches(export: Export) -> tuple[pd.DataFrame, int]:
+    """`Trace.launches`, and how many more had no valid times."""
     if RUNTIME not in export.tables.tables:
-        return table(LAUNCHES)
+        return table(LAUNCHES), 0
     export.require(RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"])
     candidates = export.tables.rows("StringIds", ["id", "value"], Text("value", begins="cu"))
     calls: dict[int, tuple[str, str]] = {}
@@ -22,7 +23,7 @@ def read_launches(export: Export) -> pd.DataFrame:
         if api is not None:
             calls[int(ident)] = (call_name(str(value)), api)
     if not calls:
-        return table(LAUNCHES)
+        return table(LAUNCHES), 0
     wanted = {
         "start": Column(("start",)),
         "end": Column(("end",)),
@@ -37,9 +38,10 @@ def read_launches(export: Export) -> pd.DataFrame:
     names = [calls[int(i)][0] for i in unique]
     apis = [calls[int(i)][1] for i in unique]
     whole = {**columns, "name": categorical(codes, names), "api": categorical(codes, apis)}
-    launches = table(LAUNCHES, whole).sort_values(["process", "start"], kind="stable", ignore_index=True)
+    broken = broken_rows(columns["start"], columns["end"])
+    launches = table(LAUNCHES, whole)[~broken].sort_values(["process", "start"], kind="stable", ignore_index=True)
     # A runtime call and the driver call under it may share a correlation id: the outer one is the launch.
-    return launches.drop_duplicates(["process", "correlation"], ignore_index=True)
+    return launches.drop_duplicates(["process", "correlation"], ignore_index=True), int(broken.sum())
 
 
 def read_nodes(export: Export) -> pd.DataFrame:

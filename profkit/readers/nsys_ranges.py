@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from profkit.readers.columns import broken_rows, sorted_ranges
 from profkit.readers.hook_text import module_path
 from profkit.readers.nsys_export import THREAD_BITS, Export
 from profkit.readers.nsys_tables import NVTX, Column, OneOf
 from profkit.trace import RANGES, Diagnostic, categorical, table
+from profkit.wording import are, counted, were
 
 #: NVTX_EVENTS.eventType: push/pop range, start/end range, domain creation.
 PUSH_POP, START_END, DOMAIN = 59, 60, 75
@@ -19,15 +21,15 @@ PUSH_POP, START_END, DOMAIN = 59, 60, 75
 _OPEN = int(np.iinfo(np.int64).min)
 
 
-def read_ranges(export: Export, last_ns: int) -> tuple[pd.DataFrame, list[Diagnostic]]:
-    """`Trace.ranges`, and what to say of those that were never closed.
+def read_ranges(export: Export, last_ns: int) -> tuple[pd.DataFrame, int, list[Diagnostic]]:
+    """`Trace.ranges`, how many more had no valid times, and what to say of those that were never closed.
 
     Args:
         last_ns: when the last op or launch ends.
     """
     have = export.tables.columns(NVTX)
     if not have:
-        return table(RANGES), []
+        return table(RANGES), 0, []
     export.require(NVTX, ["start", "end", "eventType", "globalTid"])
     wanted = {
         "start": Column(("start",)),
@@ -40,11 +42,16 @@ def read_ranges(export: Export, last_ns: int) -> tuple[pd.DataFrame, list[Diagno
     columns["thread"] = columns["process"] & THREAD_BITS
     columns = export.with_process(columns)
     clipped = columns["end"] == _OPEN
+    broken = ~clipped & broken_rows(columns["start"], columns["end"])
     unclosed: list[Diagnostic] = []
     if clipped.any():
-        end = max(last_ns, int(columns["start"].max()), int(columns["end"].max()))
+        end = max(last_ns, *(int(columns[name][~broken].max()) for name in ("start", "end")))
         columns["end"] = np.where(clipped, end, columns["end"])
-        message = f"{int(clipped.sum())} ranges were never closed and are taken to last until the recording's end."
+        count = int(clipped.sum())
+        message = (
+            f"{counted(count, 'range')} {were(count)} never closed and {are(count)} taken to last until the "
+            "recording's end."
+        )
         unclosed.append(Diagnostic("unclosed-range", message))
     nested = columns.pop("style") == PUSH_POP
     domains = _domains(export, columns.pop("domain"), columns["process"])
@@ -55,8 +62,7 @@ def read_ranges(export: Export, last_ns: int) -> tuple[pd.DataFrame, list[Diagno
         "nested": nested,
     }
     ranges = table(RANGES, {**whole, "clipped": clipped})
-    order = ["process", "thread", "start", "end"]
-    return ranges.sort_values(order, ascending=[True, True, True, False], ignore_index=True), unclosed
+    return sorted_ranges(ranges[~broken]), int(broken.sum()), unclosed
 
 
 def _domains(export: Export, ids: npt.NDArray[np.int64], process: npt.NDArray[Any]) -> pd.Categorical[str]:

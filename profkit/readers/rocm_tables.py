@@ -29,6 +29,7 @@ from profkit.trace import (
     categorical,
     table,
 )
+from profkit.wording import are, counted
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -144,7 +145,8 @@ class RocmRows:
         nested[judged] = rocm.nests(process[judged], thread[judged], start[judged], end[judged])
         crossing = int((judged & ~nested).sum())
         if crossing:
-            message = f"{crossing} markers cross others on their thread and are taken for start/end ranges."
+            markers = f"{counted(crossing, 'marker')} {are(crossing)} taken for"
+            message = f"{markers} start/end ranges: others of the same thread are crossed."
             self._notes.append(Diagnostic("crossing-ranges", message))
         whole = {
             "start": start,

@@ -22,6 +22,7 @@ from profkit.readers.csv_table import CsvTable, header_of
 from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.rocm_tables import RocmRows
 from profkit.trace import LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Trace
+from profkit.wording import counted, have, were
 
 #: What a file holds, by the columns that only such files have; checked in this order. The value is the free text.
 _ROLES: dict[str, tuple[frozenset[str], str]] = {
@@ -143,9 +144,10 @@ class _Reader:
             self.format, self.profiler = "rocprof csv", "rocprof"
         mended = sum(t.mended_rows for _, t in run.parts)
         if mended:
-            self.rows.note(Diagnostic("mended-quotes", f"{mended} rows have quotes inside a name and were mended."))
+            message = f"{counted(mended, 'row')} {have(mended)} quotes inside a name and {were(mended)} mended."
+            self.rows.note(Diagnostic("mended-quotes", message))
         if owners.by_thread:
-            unknown = f"{owners.unknown} ops belong to none of them for certain"
+            unknown = f"the process of {counted(owners.unknown, 'op')} is not certain"
             told = unknown if owners.unknown else "their threads tell them apart"
             self.rows.note(
                 Diagnostic(

@@ -37,12 +37,13 @@ def layers(data: Mapping[str, Any]) -> str:
 
 
 def diff(data: Mapping[str, Any]) -> str:
-    """Columns: place, status, scope, name, kind, launches and µs before and after, change and its interval, and what
-    launches and µs are per: ``layer`` (and step) in the selected layers, else ``step``."""
+    """Columns: place, status, scope, name, kind, launches and µs before and after, change and its interval, what
+    launches and µs are per (``layer`` (and step) in the selected layers, else ``step``), and before's name of a launch
+    that was renamed."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     numbers = ["launches_before", "launches_after", "us_before", "us_after", "us_delta"]
-    writer.writerow(["place", "status", "scope", "name", "kind", *numbers, "ci_low", "ci_high", "per"])
+    writer.writerow(["place", "status", "scope", "name", "kind", *numbers, "ci_low", "ci_high", "per", "renamed_from"])
     placed = [("layer", f) for s in ("removed", "added", "changed", "moved", "unchanged") for f in data[s]]
     placed += [("elsewhere", f) for f in data["elsewhere"]] + [("outside", f) for f in data["outside"]]
     for place, f in placed:
@@ -55,6 +56,7 @@ def diff(data: Mapping[str, Any]) -> str:
             *(f[n] for n in numbers),
             *(f["ci"] or [None, None]),
             "layer" if place == "layer" else "step",
+            f["renamed_from"],
         ]
         writer.writerow([_text(v) for v in row])
     return out.getvalue()

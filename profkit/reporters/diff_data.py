@@ -114,7 +114,7 @@ def _finding(finding: Finding, comparison: Comparison, layers: int) -> dict[str,
     return {
         "name": row.recorded,
         "short": row.name,
-        "renamed_from": row.name_before,
+        "renamed_from": row.recorded_before,
         "kind": row.op_kind,
         "scope": row.where,
         "status": finding.status,

@@ -46,6 +46,7 @@ _FIELDS: Mapping[str, Field] = {
     "commit": matching(r"[0-9a-f]{7,64}(?:-dirty)?"),
     "trace": text,
     "files": each(text),
+    "trace_sha256": mapping(_SHA256),
     "workload": record(
         {
             "name": text,
@@ -125,12 +126,13 @@ _FIELDS: Mapping[str, Field] = {
 }
 
 
-def scrubbed(content: Mapping[str, Any], trace_name: str) -> dict[str, Any]:
+def scrubbed(content: Mapping[str, Any], trace_name: str, trace_sha256: Mapping[str, str]) -> dict[str, Any]:
     """The record of a scrubbed run.
 
     Args:
         content: run.json.
         trace_name: the scrubbed trace, the only file beside it.
+        trace_sha256: of that, from `profkit.trace_digests.digests`.
 
     Returns:
         the fields without `schema`, for `profkit.run_dir.write_record`. A field that does not hold what it is for is
@@ -142,4 +144,4 @@ def scrubbed(content: Mapping[str, Any], trace_name: str) -> dict[str, Any]:
         kept["digests"]["notes"] = mapping(either(number, flag))(kept["digests"].get("notes"))
     if kept.get("workload") is None and kept.get("profiler") is not None:
         kept["profiler"]["arguments"] = []
-    return {**kept, "trace": trace_name, "files": [trace_name]}
+    return {**kept, "trace": trace_name, "files": [trace_name], "trace_sha256": dict(trace_sha256)}

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from profkit import trace_digests
+
 Damage = Callable[[Path], None]
 
 _KERNEL, _COPY, _CALL = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "RUNTIME"))
@@ -28,8 +30,16 @@ def sql(*statements: str) -> Damage:
                 for table in ACTIVITIES if "{ops}" in statement else ("",):
                     database.execute(statement.format(ops=table, launches=_LAUNCHES))
         database.close()
+        _as_captured(run)
 
     return apply
+
+
+def _as_captured(run: Path) -> None:
+    """Make run.json's digest that of the trace: the damage is the recording's, and no later change of the file."""
+    content = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    content["trace_sha256"] = trace_digests.digests(run, content["trace"], [content["trace"]])
+    (run / "run.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def record(edit: Callable[[dict[str, Any]], object]) -> Damage:
@@ -64,8 +74,16 @@ def cut(share: float) -> Damage:
     def apply(run: Path) -> None:
         content = (run / "trace.sqlite").read_bytes()
         (run / "trace.sqlite").write_bytes(content[: int(len(content) * share)])
+        _as_captured(run)
 
     return apply
+
+
+def another_trace(run: Path) -> None:
+    """Add a row that nothing reads to the trace, after its capture."""
+    with sqlite3.connect(run / "trace.sqlite") as database:
+        database.execute("CREATE TABLE another (value INTEGER)")
+    database.close()
 
 
 def bare(run: Path) -> None:

@@ -49,6 +49,7 @@ def test_a_launch_alone_in_its_scope_under_a_new_name_is_the_same_launch(bench: 
     comparison = bench.diff(step("gemm combine/pack_v1"), step("gemm combine/pack_v2"))
     row = comparison.findings[1].row
     assert (row.name_before, row.name, comparison.findings[1].status) == ("pack_v1", "pack_v2", "changed")
+    assert (row.recorded_before, row.recorded) == ("pack_v1", "pack_v2")
 
 
 def test_a_copy_never_pairs_with_a_kernel(bench: Bench) -> None:
@@ -84,7 +85,7 @@ def test_equal_names_in_different_scopes_do_not_pair_first(bench: Bench) -> None
 def test_names_that_differ_by_a_counter_are_one_kernel(bench: Bench, before: str, after: str) -> None:
     comparison = bench.diff(step(f"gemm {before} pack"), step(f"gemm {after} pack"))
     assert comparison.verdict == "neutral"
-    assert comparison.findings[1].row.recorded == before
+    assert (comparison.findings[1].row.recorded, comparison.findings[1].row.recorded_before) == (before, None)
 
 
 def test_a_launch_gone_from_some_layers_only_is_changed_not_removed(bench: Bench) -> None:

@@ -123,6 +123,11 @@ MUTATIONS = [
     Mutation("everything is gone", "inconclusive", 3, "empty",
              after=do.sql("DELETE FROM {ops}", "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",
                           "DROP TABLE CUDA_GRAPH_NODE_EVENTS", "DROP TABLE NVTX_EVENTS")),
+    # -- a run.json that is another recording's ---
+    Mutation("the trace is another than the one captured", "inconclusive", 3, "trace-replaced",
+             after=do.another_trace),
+    Mutation("no trace digest, and more replays than run.json tells of", "confirmed", 0, "more-replays",
+             after=_field(replays=19, trace_sha256=None)),
     # -- other rows ---
     Mutation("every op is there twice", "confirmed", 0, "duplicate-rows",
              after=do.sql("INSERT INTO {ops} SELECT * FROM {ops}")),
@@ -132,6 +137,9 @@ MUTATIONS = [
                           f"INSERT INTO {KERNEL} SELECT * FROM again")),
     Mutation("the times of one kernel are zero", "confirmed", 0, "rows-set-aside",
              after=do.sql(f'UPDATE {KERNEL} SET start = 0, "end" = 0 WHERE {do.ONE_NODE} AND {do.of_replays(1)}')),
+    Mutation("one kernel ends centuries after it started", "confirmed", 0, "rows-set-aside",
+             after=do.sql(f'UPDATE {KERNEL} SET "end" = start + 9000000000000000000 '
+                          f"WHERE {do.ONE_NODE} AND {do.of_replays(1)}")),
     Mutation("every kernel of one name lasts twice as long", "confirmed", 0, "others-changed",
              after=do.sql(f'UPDATE {KERNEL} SET "end" = 2 * "end" - start WHERE {do.kernels_named("%unpack")}')),
     Mutation("kernels and copies are on other streams", "confirmed", 0, "nothing-else-moved",
@@ -213,6 +221,8 @@ POOLS = [
              after=do.within("fused/1/0", do.record(lambda c: c["workload"].update(name="another")))),
     Mutation("one repetition has other shapes", "inconclusive", 3, "other-shapes",
              after=do.within("fused/1/0", do.record(lambda c: c["workload"]["shapes"].update(rows=64)))),
+    Mutation("one repetition is of another variant", "inconclusive", 3, "other-variants-in-side",
+             after=do.within("fused/1/0", do.record(lambda c: c["workload"].update(variant="another")))),
     Mutation("one repetition under another driver", "confirmed", 0, "settings-differ",
              after=do.within("fused/1/0", do.record(lambda c: c["versions"].update(driver="570.0")))),
     Mutation("one repetition of each arm on another device", "inconclusive", 3, "other-device",
@@ -246,7 +256,7 @@ def repetition(pool: Path, arm: str, pair: int, *, layer: str | None = None, lay
         "trace": "trace.sqlite",
         "repetition": place,
         "compiles": {"inside": []},
-        "workload": {"name": "toy", "shapes": {"rows": 8}},
+        "workload": {"name": "toy", "variant": arm, "shapes": {"rows": 8}},
         "versions": {"driver": "580.0"},
     }
     (directory / "run.json").write_text(json.dumps(content), encoding="utf-8")
@@ -316,7 +326,7 @@ def test_damage_to_a_good_pair(mutation: Mutation, tmp_path: Path) -> None:
 
 
 #: Without an answer about the work the runs are compared nevertheless, and a gate on launches can be judged.
-_OF_THE_WORK = {"work-unknown", "digests-of-other-inputs", "digests-not-reproducible"}
+_OF_THE_WORK = {"work-unknown", "digests-of-other-inputs", "digests-not-reproducible", "trace-replaced"}
 _FORBIDDEN = [m for m in MUTATIONS if m.verdict == "inconclusive" and m.code not in _OF_THE_WORK]
 
 

@@ -137,6 +137,19 @@ def test_broken_rows_are_set_aside(bench: Bench) -> None:
     assert [d.code for d in trace.info.diagnostics] == ["set-aside"]
 
 
+def test_broken_host_rows_are_left_out_and_counted(bench: Bench) -> None:
+    day = 24 * 3600 * 10**9
+    calls = [Launch("cuLaunchKernel", 5, 1), Launch("cuLaunchKernel", 6, 2, duration=day + 1)]
+    ranges = [Range("sound", 5, 9), Range("endless", 5, 9 * 10**18), Range("open", 6, None)]
+    trace = bench.trace(Rows(launches=calls, ranges=ranges))
+    assert trace.launches["correlation"].tolist() == [1]
+    # An open range ends with the last sound row, not with a broken one.
+    assert dict(zip(trace.ranges["text"], trace.ranges["end"], strict=True)) == {"sound": 9, "open": 15}
+    assert [d.message for d in trace.info.diagnostics if d.code == "set-aside"] == [
+        "2 host rows have no valid times and are left out."
+    ]
+
+
 @pytest.mark.parametrize(
     "statement",
     [

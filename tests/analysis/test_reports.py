@@ -280,6 +280,22 @@ def test_two_processes_with_one_graph_id_are_divided_by_their_own_steps(bench: B
     assert re.search(r"\| x \| 1 \| 1\.00 \|", text)
 
 
+def test_data_holds_both_recorded_names_of_a_renamed_launch(bench: Bench) -> None:
+    # GIVEN a kernel that is alone in its scope under a new name; the scopes keep the others apart
+    old, new = "void ns::pack_v1<int>(T1 *)", "void ns::pack_v2<int>(T1 *)"
+    sides = [
+        bench.path(step_recording([[Op("gemm"), Op(name, scope="combine")]] * 2, replays=3).rows) for name in (old, new)
+    ]
+    names = {"gemm": None, new: old}
+
+    data = json.loads(profkit("diff", *sides, "--format", "json").stdout)
+    found = [f for status in ("removed", "added", "changed", "moved", "unchanged") for f in data[status]]
+    assert {f["name"]: f["renamed_from"] for f in found} == names
+
+    rows = csv.DictReader(io.StringIO(profkit("diff", *sides, "--format", "csv").stdout))
+    assert {r["name"]: r["renamed_from"] or None for r in rows} == names
+
+
 # -- privacy ----------------------------------------------------------------------------------------------------------
 
 SECRETS = ["SECRET_TOKEN=hunter2", "HOME=/root/somebody", "cudaSECRET=hunter2", "HOSTNAME=node17.example.com"]

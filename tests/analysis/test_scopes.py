@@ -94,7 +94,7 @@ def test_marks_domains_and_an_unclosed_range_do_no_harm(bench: Bench) -> None:
     assert launches_by_layer(census) == {4: 1}
     unclosed = [d.message for d in census.diagnostics if d.code == "unclosed-range"]
     assert len(unclosed) == 1
-    assert unclosed[0].startswith("1 ranges were never closed")
+    assert unclosed[0].startswith("1 range was never closed and is taken")
 
 
 def test_an_unclosed_outer_range_keeps_later_ranges_nested(bench: Bench) -> None:

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.wording import signed
+from profkit.wording import counted, signed
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "expected"),
+    [
+        (1, "launch", "1 launch"),
+        (2, "launch", "2 launches"),
+        (0, "graph node", "0 graph nodes"),
+        (12_345_678, "op", "12345678 ops"),
+        (0.25, "layer", "0.25 layers"),
+    ],
+)
+def test_a_count_has_all_its_digits_and_its_noun_s_number(number: float, noun: str, expected: str) -> None:
+    assert counted(number, noun) == expected
 
 
 @pytest.mark.parametrize(

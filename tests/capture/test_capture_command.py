@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import sqlite3
@@ -33,6 +34,7 @@ def test_a_run_directory_is_left_also_when_the_command_fails(tmp_path: Path) -> 
     run = run_dir.load(tmp_path / "run")
     assert run.record["exit_code"] == 7
     assert run.record["files"] == ["trace.nsys-rep", "trace.sqlite"]
+    assert run.record["trace_sha256"] == {"trace.sqlite": hashlib.sha256(run.trace_path.read_bytes()).hexdigest()}
     assert run.record["profiler"]["name"] == "nsys"
     assert run.record["profiler"]["version"] == "2025.3.1.90"
     with sqlite3.connect(run.trace_path) as database:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import getpass
+import hashlib
 import json
 import shutil
 import socket
@@ -110,6 +111,7 @@ def test_the_record_says_that_nothing_was_timed_or_computed(capture: Capture) ->
         "source": "file",
     }
     assert run.record["files"] == ["dispatch.json"]
+    assert run.record["trace_sha256"] == {"dispatch.json": hashlib.sha256(run.trace_path.read_bytes()).hexdigest()}
     assert names(run.path) == ["dispatch.json", "run.json"]
 
 

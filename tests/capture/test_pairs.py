@@ -107,7 +107,7 @@ def test_a_compilation_inside_the_window_sets_a_repetition_aside_with_a_count(co
     stalled = control / "fused" / "1" / "0"
     edit(stalled, compiles={"before": 1, "inside": [{"name": "late_kernel", "seconds": 0.5}]})
     done = profkit(*CONTROL, "-o", control, cwd=control.parent)
-    assert "set aside: 1 of 4 repetitions\n  fused, pair 1: compiled-inside-window: 1 compilations" in done.stdout
+    assert "set aside: 1 of 4 repetitions\n  fused, pair 1: compiled-inside-window: 1 compilation ran" in done.stdout
     marked = {run.path.relative_to(control).as_posix(): run.record["set_aside"] for run in run_dir.find(control)}
     assert marked.pop("fused/1/0")["code"] == "compiled-inside-window"
     assert set(marked.values()) == {None}

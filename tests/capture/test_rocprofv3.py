@@ -159,6 +159,7 @@ def test_csv_of_an_older_one_keeps_its_companions(tmp_path: Path, csv_folder: Pa
 
     kinds = [name.partition("_")[2] for name in names(csv_folder)]
     assert [name.partition("_")[2] for name in run.record["files"]] == kinds
+    assert list(run.record["trace_sha256"]) == run.record["files"]
     assert run.record["trace"].endswith("_kernel_trace.csv")
     assert counts(run.trace_path) == counts(csv_folder / "717_kernel_trace.csv")
     assert counts(run.trace_path)[1] > 0

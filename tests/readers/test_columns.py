@@ -87,3 +87,10 @@ def test_broken_rows() -> None:
     start, end = np.array([0, 5, 7, 0]), np.array([0, 4, 7, 3])
 
     assert broken_rows(start, end).tolist() == [True, True, False, False]
+
+
+def test_a_row_longer_than_a_day_is_broken() -> None:
+    day, furthest = 24 * 3600 * 10**9, 2**63 - 1
+    start, end = np.array([7, 7, -furthest, furthest - 1]), np.array([7 + day, 8 + day, furthest, furthest])
+
+    assert broken_rows(start, end).tolist() == [False, True, True, False]

@@ -280,7 +280,7 @@ def test_broken_rows_are_set_aside_and_counted(tmp_path: Path) -> None:
     assert trace.ranges["text"].tolist() == ["s"]
     messages = [d.message for d in trace.info.diagnostics if d.code == "set-aside"]
     assert messages == ["4 of 6 ops have no valid times and are set aside.",
-                        "1 host rows have no valid times and are left out."]  # fmt: skip
+                        "1 host row has no valid times and is left out."]  # fmt: skip
 
 
 def test_times_past_int64_are_set_aside(tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def test_mended_rows_are_counted(tmp_path: Path) -> None:
     trace = reader.read(rocprof_csv(tmp_path, kernels=[csv_kernel('a "b" c', 1, 2), csv_kernel("d", 3, 4)]))
 
     assert [d.message for d in trace.info.diagnostics if d.code == "mended-quotes"] == [
-        "1 rows have quotes inside a name and were mended."
+        "1 row has quotes inside a name and was mended."
     ]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
+
+from profkit.trace_digests import digests
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"
@@ -39,12 +42,21 @@ def all_bytes(path: Path) -> bytes:
 
 
 def execute(path: Path, *statements: str) -> None:
-    """Run SQL on the database at `path`."""
+    """Run SQL on the database at `path`; a run.json beside it tells of the result, as if that was captured."""
     database = sqlite3.connect(path)
     for statement in statements:
         database.execute(statement)
     database.commit()
     database.close()
+    as_captured(path)
+
+
+def as_captured(path: Path) -> None:
+    """Make the digest in a run.json beside the changed trace `path` that of the trace."""
+    file = path.parent / "run.json"
+    if file.is_file():
+        content = json.loads(file.read_text())
+        file.write_text(json.dumps({**content, "trace_sha256": digests(path.parent, path.name, [path.name])}))
 
 
 def rows(path: Path, sql: str) -> list[tuple[object, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ import pytest
 from recorded import TRACES, all_bytes, copy_of_run, execute
 from typer.testing import CliRunner
 
+from profkit import run_dir
 from profkit.cli import app
 from profkit.commands.scrub import scrub
+from profkit.errors import ProfkitError
+from profkit.trace_digests import replaced
 
 SECRET = "zebra_x"
 
@@ -41,10 +45,18 @@ def everywhere(value: Any, key: str = "") -> Any:
     return f"/home/{SECRET}" if isinstance(value, str) and key not in ("schema", "trace", "unit") else value
 
 
+def test_a_run_whose_trace_was_replaced_is_not_scrubbed(nsys_run: Path, tmp_path: Path) -> None:
+    # A digest of the copy would make the two fit each other.
+    edit(nsys_run, lambda content: content["trace_sha256"].update({"trace.sqlite": "0" * 64}))
+    with pytest.raises(ProfkitError, match=r"trace\.sqlite is not the file that was captured"):
+        scrub(nsys_run, tmp_path / "clean", force=False)
+    assert not (tmp_path / "clean").exists()
+
+
 def test_unknown_fields_and_paths_stay_behind(nsys_run: Path, tmp_path: Path) -> None:
     def poison(content: dict[str, Any]) -> None:
         outputs = content["digests"].pop("outputs")
-        shapes = content["workload"].pop("shapes")
+        shapes, digests = content["workload"].pop("shapes"), content.pop("trace_sha256")
         content.update(everywhere(content))
         content["workload"]["shapes"] = {**shapes, "path": f"/home/{SECRET}", f"/home/{SECRET}": 1}
         content["digests"]["outputs"] = {**outputs, f"/home/{SECRET}/out": f"{SECRET}"}
@@ -53,6 +65,7 @@ def test_unknown_fields_and_paths_stay_behind(nsys_run: Path, tmp_path: Path) ->
         content["repetition"] = {"arm": f"/home/{SECRET}/a", "pair": 1, "host": SECRET}
         content["set_aside"] = {"code": SECRET, "message": f"/home/{SECRET}"}
         content["hostname"] = SECRET
+        content["trace_sha256"] = digests
 
     edit(nsys_run, poison)
     assert (nsys_run / "run.json").read_text().count(SECRET) > 50
@@ -67,7 +80,12 @@ def test_unknown_fields_and_paths_stay_behind(nsys_run: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("name", [p.parent.relative_to(TRACES).as_posix() for p in TRACES.rglob("run.json")])
 def test_of_a_shipped_run_nothing_is_left_to_scrub(name: str, tmp_path: Path) -> None:
     scrub(TRACES / name, tmp_path / "clean", force=False)
-    assert (tmp_path / "clean" / "run.json").read_text() == (TRACES / name / "run.json").read_text()
+    texts = [(run / "run.json").read_text() for run in (tmp_path / "clean", TRACES / name)]
+    # The copy has a digest of its own: another SQLite or zlib writes the same content in other bytes.
+    assert len({re.sub(r'(?<="trace_sha256": {)[^}]*', "", text) for text in texts}) == 1
+    copy = run_dir.load(tmp_path / "clean")
+    assert list(copy.record["trace_sha256"]) == copy.record["files"]
+    assert replaced(copy.path, copy.record) is None
     assert written(next((tmp_path / "clean").glob("trace.*"))) == written(next((TRACES / name).glob("trace.*")))
 
 

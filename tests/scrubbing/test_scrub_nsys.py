@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from recorded import all_bytes, execute, rows, shared
+from recorded import all_bytes, as_captured, execute, rows, shared
 
 from profkit.commands.scrub import scrub
 from profkit.errors import ProfkitError
@@ -53,6 +53,7 @@ def poisoned(path: Path) -> None:
         )
     database.commit()
     database.close()
+    as_captured(path)
 
 
 def test_no_secret_survives_in_any_table_or_column(nsys_run: Path, tmp_path: Path) -> None:
