@@ -14,9 +14,23 @@ from profkit.kernels.qsa.regions import PARAMETERS
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A sweep's JSON as `profkit sweep` or `compact` wrote it."""
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return expand(document) if document.get("schema") == COMPACT_SCHEMA else document
+    """A sweep's JSON as `profkit sweep` or `compact` wrote it.
+
+    Raises:
+        SystemExit: it cannot be read, or is neither.
+    """
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SystemExit(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise SystemExit(f"{path} is not valid JSON: {error}.") from None
+    if not isinstance(document, dict):
+        raise SystemExit(f"{path} is no sweep.")
+    try:
+        return expand(document) if document.get("schema") == COMPACT_SCHEMA else document
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SystemExit(f"{path} is damaged: {type(error).__name__} {error} in what --compact wrote.") from None
 
 
 def compact(document: Mapping[str, Any]) -> str:

@@ -54,16 +54,6 @@ class Point:
         return self.verdicts[self.better_known].get(numbers, "equal")
 
 
-def check(documents: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse what is not from `profkit sweep qsa-attention` on one device."""
-    for document in documents:
-        if document.get("schema") != SCHEMA or document["workload"]["name"] != "qsa-attention":
-            raise SystemExit(f"Give sweeps of qsa-attention of schema {SCHEMA} or {COMPACT_SCHEMA}.")
-    devices = {document["device"]["name"] for document in documents}
-    if len(devices) > 1:
-        raise SystemExit(f"One table is of one device, these sweeps are of {', '.join(sorted(devices))}.")
-
-
 def cell_of(shapes: Mapping[str, Any]) -> tuple[str, str]:
     """Region and kind of cache of a problem."""
     name = region(shapes["rows"], shapes["kv_heads"], prefill=shapes["mode"] == "prefill")

@@ -14,7 +14,8 @@ A table was chosen for its times in one run, so it must win in another one, whic
     profkit sweep qsa-attention --region 'r*' --only-known --seed 1 --format json > again.json
     python benchmarks/qsa_table.py again.json --confirm h200
 
-Exit status 1 where the table is slower than the better known entry beyond noise, or was not timed everywhere.
+Exit status 1 where the table is slower than the better known entry beyond noise, or was not timed in every problem r*
+of the workload and every state of the sweeps' protocol, and where a sweep is damaged or given twice.
 With `--compact FILE` both write the first sweep there too, a line a problem; that file can be given in its place.
 """
 
@@ -30,7 +31,8 @@ from typing import Any
 
 from qsa_compact import compact, read
 from qsa_confirm import confirm
-from qsa_points import CACHES, KNOWN, Point, cell_of, check, points, untimed
+from qsa_documents import check
+from qsa_points import CACHES, KNOWN, Point, cell_of, points, untimed
 from qsa_summary import Numbers, carry_over, carry_over_lines, region_lines
 
 from profkit.kernels.qsa.tables import REGIONS

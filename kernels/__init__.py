@@ -106,9 +106,10 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Terminated:
+    except (Terminated, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    # Whatever a workload's file raises is no error of profkit.
+    except BaseException as error:
         del sys.modules[name]
         raise ProfkitError(
             f"{path} raised {type(error).__name__} when it was imported: {error}. "

@@ -14,6 +14,14 @@ class Exit(IntEnum):
     INCONCLUSIVE = 3
 
 
+def without_controls(text: str) -> str:
+    """`text` with all that is not printable replaced, but for line ends.
+
+    Messages quote names from traces and workloads, which come from strangers: no control character reaches a terminal.
+    """
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
 class ProfkitError(Exception):
     """Bad input or misuse: printed as one message, without a traceback, by the command line.
 
@@ -25,8 +33,7 @@ class ProfkitError(Exception):
     """
 
     def __init__(self, message: str, exit_code: Exit = Exit.ERROR) -> None:
-        # Messages quote names from traces, which come from strangers: no control character reaches a terminal.
-        super().__init__("".join(c if c.isprintable() or c == "\n" else "�" for c in message))
+        super().__init__(without_controls(message))
         self.exit_code = exit_code
 
 

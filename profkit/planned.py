@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import functools
 import glob
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import msgspec
 
 from profkit import run_dir
 from profkit.errors import ProfkitError
+from profkit.json_files import read_json
 
 SCHEMA = "profkit.capture/1"
 PLAN_FILE = "capture.json"
@@ -41,12 +41,7 @@ def read_plan(file: Path, schema: str) -> dict[str, Any]:
     Raises:
         ProfkitError: it is not JSON, of another schema, or holds no plan.
     """
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProfkitError(
-            f"{file} is not valid JSON ({error}). Use another directory, or make this one anew."
-        ) from None
+    content = read_json(file, "Use another directory, or make this one anew.")
     if not isinstance(content, dict) or content.get("schema") != schema or not isinstance(content.get("plan"), dict):
         raise ProfkitError(f"{file} is not of schema {schema!r}. Use another directory, or make this one anew.")
     plan: dict[str, Any] = content["plan"]

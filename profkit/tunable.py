@@ -39,12 +39,15 @@ class Problem:
         run: launches the work under a configuration on the current stream. It must be capturable into a CUDA graph, and
             running it again must give the same outputs (it may not consume its own inputs).
         outputs: what the last run wrote, by name.
-        reference: what it must have written, by the same names; computed by other means, in at least fp32. Called once.
-        poison: overwrites the outputs, so that a configuration that writes nothing cannot pass for the one before.
+        reference: what it must have written, by the same names, in tensors of its own and of the outputs' kind (float,
+            integer, complex or bool); computed by other means, in at least fp32. Called once.
+        poison: makes every output differ from the reference beyond the tolerance, so that a configuration that writes
+            nothing cannot pass for the one before; that it does is checked.
         rejects: why a configuration cannot be run here (a clear sentence), or None.
         known: the configurations that known tables choose for this problem, by the table's name, e.g. ``"sm_90"``.
         least_bytes: the fewest bytes that must move through device memory, or None where that says nothing.
-        tolerance: rtol and atol of the comparison with the reference; ``(0, 0)`` means equal bits, NaN equal to NaN.
+        tolerance: rtol and atol of the comparison with the reference; ``(0, 0)`` means equal values, zeros of one
+            sign, NaN equal to NaN.
     """
 
     run: Callable[[Configuration], None]

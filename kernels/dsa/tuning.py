@@ -26,7 +26,8 @@ def build_problem(context: BuildContext) -> Problem:
     """One call of the mask kernel on one layer's logits, every row at the context of the shapes.
 
     The output is a checksum of every row over the whole width, so that a write behind the live range shows too. A
-    full-width mask is no configuration of this kernel.
+    full-width mask is no configuration of this kernel. Where every block would be a candidate the first one is none:
+    a mask that has nothing to write is right without running.
 
     Raises:
         ProfkitError: shapes that do not fit together.
@@ -39,10 +40,13 @@ def build_problem(context: BuildContext) -> Problem:
     ends = torch.full((rows,), sizes.context, dtype=torch.int32, device=context.device)
     candidates = torch.empty(rows, sizes.candidates, dtype=torch.int32, device=context.device)
     select_candidate_blocks(logits, None, ends, candidates, block_size)
+    kept_columns = sizes.candidates * block_size
+    if kept_columns >= sizes.context:
+        candidates[candidates == 0] = -1
+        kept_columns = max(sizes.context - block_size, 0)
     flags = empty_flags(rows, width, block_size, context.device)
     flag_candidates(flags, candidates, None, ends, width, block_size)
     vectorises = can_vectorise(logits, None, block_size)
-    kept_columns = min(sizes.context, sizes.candidates * block_size)
 
     def run(configuration: Configuration) -> None:
         mask_columns(logits, flags, None, ends, block_size, launch=_launch(configuration))

@@ -121,6 +121,8 @@ def resolve_shapes(workload: Workload, given: Sequence[str], processes: int = 1)
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise ProfkitError(f"--shape {text!r} is not name=value, e.g. --shape rows=56.")
+        if name in shapes:
+            raise ProfkitError(f"--shape {name} is given twice. Give it once: a run has one value of each shape.")
         if name not in workload.shapes:
             raise ProfkitError(f"{workload.name} has no shape {name!r}.{did_you_mean(name, workload.shapes)}")
         shapes[name] = _parse(name, workload.shapes[name], value)

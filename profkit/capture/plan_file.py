@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit.errors import ProfkitError
+from profkit.whole_files import write_whole
 
 
 def source_digest(spec: str) -> str | None:
@@ -30,11 +31,12 @@ def source_digest(spec: str) -> str | None:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Write `content` into `file`, whole or not at all."""
-    partial = file.with_name(f".{file.name}.part")
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(file)
+    """Write `content` into `file`, whole or not at all.
+
+    Raises:
+        ProfkitError: see `write_whole`.
+    """
+    write_whole(file, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def check_same(output: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -48,11 +50,21 @@ def check_same(output: Path, what: str, before: Mapping[str, Any], now: Mapping[
     """
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if names:
-        differences = "; ".join(f"{name} was {_shown(before.get(name))}, now {_shown(now.get(name))}" for name in names)
+        differences = "; ".join(_difference(name, before.get(name), now.get(name)) for name in names)
         raise ProfkitError(
             f"{output} holds {what} with other options: {differences}. Give the same ones to resume it, "
             "choose another -o, or add --force to start over."
         )
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        # What both have alike may be long.
+        before, now = (
+            {key: value for key, value in one.items() if key not in other or other[key] != value}
+            for one, other in ((before, now), (now, before))
+        )
+    return f"{name} was {_shown(before)}, now {_shown(now)}"
 
 
 def _shown(value: Any) -> str:

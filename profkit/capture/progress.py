@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from profkit.errors import without_controls
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
@@ -57,15 +59,15 @@ class Bar(Lines):
 
     def note(self, text: str) -> None:
         """See `Lines`."""
-        self._bar.update(self._task, description=text)
+        self._bar.update(self._task, description=without_controls(text))
 
     def detail(self, text: str) -> None:
         """See `Lines`."""
-        self._bar.update(self._task, description=text)
+        self.note(text)
 
     def begins(self, label: str) -> None:
         """See `Lines`."""
-        self._bar.update(self._task, description=label)
+        self.note(label)
 
     def ended(self, duration_s: float) -> None:
         """See `Lines`."""
@@ -75,8 +77,8 @@ class Bar(Lines):
 
 
 def say(line: str) -> None:
-    """One line for the user, beside the command's output."""
-    sys.stderr.write(line + "\n")
+    """One line for the user, beside the command's output; names in it may be a stranger's."""
+    sys.stderr.write(without_controls(line) + "\n")
     sys.stderr.flush()
 
 

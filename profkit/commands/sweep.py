@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from profkit.commands.output import json_text, require_format, write
 from profkit.errors import Exit, ProfkitError
+from profkit.whole_files import write_whole
 
 if TYPE_CHECKING:
     from profkit.sweep.plan import Options
@@ -41,12 +42,15 @@ class Report:
         require_format(self.output_format, FORMATS)
         if self.html is None:
             return
-        if self.html.exists() and not force:
+        # A link that leads nowhere is something that is there too.
+        if os.path.lexists(self.html) and not force:
             raise ProfkitError(
                 f"{self.html} exists and will not be overwritten. Choose another --html, or add --force."
             )
         if self.html.is_dir():
             raise ProfkitError(f"--html {self.html} is a directory. Give a file.")
+        if self.html.exists() and not self.html.is_file():
+            raise ProfkitError(f"--html {self.html} is a device or a pipe, which cannot be replaced. Give a file.")
         folder = self.html.parent
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
             raise ProfkitError(f"Cannot write {self.html}: {folder} is no directory that can be written to.")
@@ -133,19 +137,5 @@ def _write(data: dict[str, Any], notes: list[str], directory: Path | None, repor
     if report.html is not None:
         from profkit.reporters.sweep_html import page
 
-        _replace(report.html, page(data))
+        write_whole(report.html, page(data))
     return Exit.OK if all(region["counts"]["timed"] for region in data["regions"]) else Exit.INCONCLUSIVE
-
-
-def _replace(file: Path, text: str) -> None:
-    """Write `file` whole or not at all.
-
-    Raises:
-        ProfkitError: it cannot be written.
-    """
-    partial = file.with_name(f".{file.name}.part")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(file)
-    except OSError as error:
-        raise ProfkitError(f"Cannot write {file}: {error.strerror}.") from None

@@ -146,17 +146,22 @@ def _named(configuration: Mapping[str, Any]) -> str:
 
 
 def summary_lines(data: Mapping[str, Any]) -> list[str]:
-    """For each known table and state, in how many regions the best is better than its entry beyond noise."""
-    told: dict[tuple[str, str], list[bool]] = {}
+    """For each known table and state, in how many regions the best is better than its entry beyond noise, or is it."""
+    told: dict[tuple[str, str], list[str]] = {}
     for region in data["regions"]:
         for state, timing in region["timing"].items():
             best = region["configurations"][timing["best"]]["times"][state]["against"]
             for name in timing["anchors"]:
                 if name in region["known"]:
-                    better = best[name] is not None and best[name]["verdict"] == "better"
-                    told.setdefault((name, state), []).append(better)
+                    told.setdefault((name, state), []).append(_summed(best[name]))
     return [
-        f"{name}, {state}: the best is better than its entry in {sum(verdicts)} of {len(verdicts)} regions, and equal "
-        f"within noise in {len(verdicts) - sum(verdicts)}."
+        f"{name}, {state}: the best is better than its entry in {verdicts.count('better')} of {len(verdicts)} regions, "
+        f"equal within noise in {verdicts.count('equal')}, and the entry itself in {verdicts.count('itself')}."
         for (name, state), verdicts in told.items()
     ]
+
+
+def _summed(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return "itself"
+    return "better" if found["verdict"] == "better" else "equal"

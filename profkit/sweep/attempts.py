@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from traceback import TracebackException
 from typing import TYPE_CHECKING, Literal
 
 from profkit.capture.process import without_directories
 from profkit.errors import ProfkitError, Terminated
 from profkit.sweep.check import difference
 from profkit.sweep.clock import Clock, Run
+from profkit.sweep.problems import check_poisoned, check_tensors, printable
 from profkit.tunable import Configuration, Problem
 
 if TYPE_CHECKING:
@@ -33,10 +35,10 @@ def run_once(run: Callable[[Configuration], None], configuration: Configuration)
     """
     try:
         run(configuration)
-    except Terminated:
+    except (Terminated, KeyboardInterrupt):
         raise
     # The code of a workload may raise anything, and none of it is an error of profkit: nothing else is called here.
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise RunError(reason_of(error)) from error
 
 
@@ -47,7 +49,9 @@ def reason_of(error: BaseException) -> str:
     """
     if isinstance(error, RunError):
         return str(error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # The class may be the workload's, and its own __str__ may raise: this one does not.
+    text = printable(str(TracebackException(type(error), error, None)))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
     said = f"{lines[0]} {lines[-1]}" if len(lines) > 1 and lines[0].startswith("at ") else lines[0]
@@ -66,9 +70,9 @@ def workload_errors(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ProfkitError, Terminated):
+    except (ProfkitError, Terminated, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         reason = reason_of(error).rstrip(".")
         raise ProfkitError(f"The workload failed {what}: {reason}. Mend it, or leave that out.") from error
 
@@ -84,13 +88,34 @@ class Attempts:
 
     Args:
         reference: what `Problem.reference` gave.
-        region: its name, for messages.
+        workload, region: their names, for messages.
     """
 
     problem: Problem
     reference: Mapping[str, torch.Tensor]
     clock: Clock
+    workload: str
     region: str
+
+    def outputs(self) -> dict[str, torch.Tensor]:
+        """What the last run wrote.
+
+        Raises:
+            ProfkitError: nothing that can be compared.
+        """
+        return check_tensors(self.workload, self.region, "outputs()", self.problem.outputs())
+
+    def require_poison(self) -> None:
+        """Poison the outputs and see that they are wrong then.
+
+        Raises:
+            ProfkitError: some are right, so that the check would pass what writes nothing.
+        """
+        with workload_errors(f"poisoning the outputs of region {self.region}"):
+            self.problem.poison()
+            self.clock.synchronize()
+        with workload_errors(f"comparing the outputs of region {self.region}"):
+            check_poisoned(self.workload, self.region, self.outputs(), self.reference, self.problem.tolerance)
 
     def run(self, configuration: Configuration) -> None:
         """Run `configuration`; see `run_once`."""
@@ -138,5 +163,5 @@ class Attempts:
         if reason is not None:
             return "failed", reason
         with workload_errors(f"comparing the outputs of region {self.region}"):
-            told = difference(self.problem.outputs(), self.reference, self.problem.tolerance)
+            told = difference(self.outputs(), self.reference, self.problem.tolerance)
         return None if told is None else ("wrong", told)

@@ -9,6 +9,9 @@ from typing import Literal
 from profkit.sweep.plan import State
 from profkit.tunable import Configuration
 
+#: The entry that the others are compared with where no known table has one.
+SCREENING = "screening"
+
 Status = Literal["timed", "screened", "rejected", "failed", "wrong"]
 
 

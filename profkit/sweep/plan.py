@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from profkit.capture.plan import did_you_mean, resolve_shapes, resolve_variant
-from profkit.capture.plan_file import source_digest
 from profkit.errors import ProfkitError
 from profkit.number_ranges import check_number
+from profkit.sweep.problems import check_tunable
+from profkit.sweep.sources import source_digests
 from profkit.tunable import Configuration, Tunable
 from profkit.workload import BuildContext, ShapeValue, Workload
 
@@ -145,7 +146,7 @@ class Plan:
         options = self.options
         return {
             "workload": Path(options.workload).name,
-            "workload_sha256": source_digest(options.workload),
+            "sources": source_digests(options.workload),
             "variant": self.variant,
             "regions": {region.name: dict(region.shapes) for region in self.regions},
             "values": {name: list(values) for name, values in self.values.items()},
@@ -170,6 +171,7 @@ def make_plan(options: Options, workload: Workload) -> Plan:
     tunable = workload.tunable
     if tunable is None:
         raise ProfkitError(f"{workload.name} offers no launch configuration to sweep (Workload.tunable is not set).")
+    check_tunable(workload.name, tunable)
     regions = _regions(options, workload, tunable)
     return Plan(
         options=options,
@@ -220,13 +222,21 @@ def _regions(options: Options, workload: Workload, tunable: Tunable) -> tuple[Re
                 f"Region {name} fixes {', '.join(both)}, and so does --shape. Leave --region out to sweep shapes of "
                 "your own."
             )
+        try:
+            resolve_shapes(workload, _texts(tunable.regions[name]))
+        except ProfkitError as error:
+            raise ProfkitError(f"{workload.name} does not fit its own region {name}: {error}") from None
     return tuple(
         Region(
             name,
-            resolve_shapes(workload, [*(f"{k}={v}" for k, v in tunable.regions[name].items()), *options.shapes]),
+            resolve_shapes(workload, [*_texts(tunable.regions[name]), *options.shapes]),
         )
         for name in names
     )
+
+
+def _texts(shapes: Mapping[str, ShapeValue]) -> list[str]:
+    return [f"{name}={value}" for name, value in shapes.items()]
 
 
 def _named(wanted: Sequence[str], workload: str, tunable: Tunable) -> list[str]:
@@ -258,10 +268,14 @@ def _close(given: str, regions: Sequence[str]) -> str:
 
 def _values(texts: Sequence[str], workload: str, tunable: Tunable) -> dict[str, tuple[int, ...]]:
     values = {name: tuple(parameter.values) for name, parameter in tunable.parameters.items()}
+    given: set[str] = set()
     for text in texts:
         name, equals, listed = text.partition("=")
         if not equals or not name:
             raise ProfkitError(f"--set {text!r} is not parameter=v1,v2, e.g. --set warps=2,4.")
+        if name in given:
+            raise ProfkitError(f"--set {name} is given twice. Give all its values at once: --set {name}=v1,v2.")
+        given.add(name)
         if name not in values:
             raise ProfkitError(f"{workload} has no parameter {name!r}.{did_you_mean(name, values)}")
         try:

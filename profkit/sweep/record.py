@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 
 from profkit.sweep import statistics
-from profkit.sweep.measured import Candidate, Measured, Status
+from profkit.sweep.measured import SCREENING, Candidate, Measured, Status
 from profkit.sweep.phases import Phases
 from profkit.sweep.plan import Region, State
 from profkit.sweep.region import SCREEN_REPLAYS
 from profkit.sweep.statistics import RULE, Difference, Timed
-
-#: The entry that the others are compared with where no known table has one.
-SCREENING = "screening"
 
 STATUSES: tuple[Status, ...] = ("timed", "screened", "rejected", "failed", "wrong")
 

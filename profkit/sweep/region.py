@@ -15,6 +15,7 @@ from profkit.sweep.clock import Clock, Entry, runs_in_a_sample
 from profkit.sweep.measured import Candidate, Measured
 from profkit.sweep.phases import Phases
 from profkit.sweep.plan import Plan, Region, State
+from profkit.sweep.problems import check_problem, check_rejection, check_tensors
 from profkit.sweep.statistics import RULE
 from profkit.tunable import Problem
 
@@ -36,10 +37,10 @@ def build(plan: Plan, region: Region) -> Problem:
     """The problem of `region`.
 
     Raises:
-        ProfkitError: the workload cannot build it.
+        ProfkitError: the workload cannot build it, or it is not as `profkit.tunable` asks for.
     """
     with workload_errors(f"building region {region.name}"):
-        return plan.tunable.build(plan.context(region))
+        return check_problem(plan.workload.name, region.name, plan.tunable.build(plan.context(region)))
 
 
 def measure(
@@ -56,10 +57,8 @@ def measure(
     ]
     states, left_out = _states(plan, problem, clock)
     display.note(f"{region.name}: checking {len(candidates)} configurations")
-    with phases.of("reference"), workload_errors(f"computing the reference of region {region.name}"):
-        reference_outputs = dict(problem.reference())
-        clock.synchronize()
-    attempts = Attempts(problem, reference_outputs, clock, region.name)
+    with phases.of("reference"):
+        attempts = _attempts(plan.workload.name, region.name, problem, clock)
     with phases.of("check"):
         singles = _checked(attempts, states, candidates, display, helpers)
     # Before anything is timed.
@@ -90,6 +89,20 @@ def measure(
     )
 
 
+def _attempts(workload: str, region: str, problem: Problem, clock: Clock) -> Attempts:
+    """What tries the configurations of `problem`: its reference is computed, and poisoned outputs fail against it.
+
+    Raises:
+        ProfkitError: the workload fails, or its check could not tell right from wrong.
+    """
+    with workload_errors(f"computing the reference of region {region}"):
+        reference = check_tensors(workload, region, "reference()", problem.reference())
+        clock.synchronize()
+    attempts = Attempts(problem, reference, clock, workload, region)
+    attempts.require_poison()
+    return attempts
+
+
 def _states(plan: Plan, problem: Problem, clock: Clock) -> tuple[list[State], dict[State, str]]:
     """The states to time, and why others are not."""
     left_out: dict[State, str] = {}
@@ -115,7 +128,7 @@ def _checked(
         display.detail(f"{region}: checking {index + 1} of {len(candidates)}")
         begun = time.monotonic()
         with workload_errors(f"asking whether region {region} rejects a configuration"):
-            why = problem.rejects(candidate.configuration)
+            why = check_rejection(attempts.workload, region, problem.rejects(candidate.configuration))
         if why is not None:
             candidate.leave("rejected", why)
             continue
@@ -125,6 +138,9 @@ def _checked(
         if trouble is not None:
             candidate.leave(*trouble)
             continue
+        if not singles:
+            # Outputs that are right are those that poison may leave so.
+            attempts.require_poison()
         entries: dict[State, Entry] = {}
         for state in states:
             prepare = partial(_prepare_into, entries, attempts.clock, run, state)

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from profkit.errors import ProfkitError
+from profkit.json_files import read_json
 from profkit.sweep import store
+from profkit.sweep.consistency import InconsistentError, check_document
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "profkit.sweep/1"
-
-
-class _Document(msgspec.Struct):
-    """The fields that reports depend on, with their types; docs/json.md has all of them."""
-
-    schema: str
-    workload: dict[str, Any]
-    device: dict[str, Any]
-    versions: dict[str, Any]
-    parameters: dict[str, dict[str, Any]]
-    protocol: dict[str, Any]
-    regions_planned: int
-    regions: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -65,17 +51,15 @@ def load(path: str | os.PathLike[str]) -> Sweep:
     where = Path(path)
     if where.is_dir():
         return Sweep(from_directory(where))
-    try:
-        data = json.loads(where.read_text(encoding="utf-8"))
-        msgspec.convert(data, _Document)
-    except OSError as error:
-        raise ProfkitError(f"{where} cannot be read: {error.strerror}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProfkitError(f"{where} is not valid JSON ({error}).") from None
-    except msgspec.ValidationError as error:
-        raise ProfkitError(f"{where} is not the JSON of a sweep: {error}.") from None
+    data = read_json(where, "Give what profkit sweep --format json has written.")
+    if not isinstance(data, dict) or not isinstance(data.get("schema"), str):
+        raise ProfkitError(f"{where} is not the JSON of a sweep: it has no schema.")
     if data["schema"] != SCHEMA:
         raise ProfkitError(f"{where}: schema is {data['schema']!r}, expected {SCHEMA!r}.")
+    try:
+        check_document(data)
+    except InconsistentError as error:
+        raise ProfkitError(f"{where} is not the JSON of a sweep: {error}.") from None
     return Sweep(data)
 
 
@@ -88,7 +72,10 @@ def from_directory(output: Path) -> dict[str, Any]:
     if not store.is_sweep(output):
         raise ProfkitError(f"{output} holds no sweep (no {store.PLAN_FILE}).")
     plan, facts = store.read_facts(output)
-    regions = [store.read_region(output, number, name) for number, name in enumerate(plan["regions"])]
+    regions = [
+        store.read_region(output, number, name, shapes, facts)
+        for number, (name, shapes) in enumerate(plan["regions"].items())
+    ]
     return document(facts, len(regions), [region for region in regions if region is not None])
 
 

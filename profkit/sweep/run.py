@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +17,7 @@ from profkit.errors import ProfkitError
 from profkit.number_ranges import check_number
 from profkit.sweep import results, store, warm
 from profkit.sweep.clock import Clock
+from profkit.sweep.containment import contained
 from profkit.sweep.phases import Phases
 from profkit.sweep.plan import Options, Plan, Region, make_plan
 from profkit.sweep.record import protocol, region_record
@@ -56,7 +55,7 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
     from profkit import kernels
 
     check_number("--stop-after", stop_after_s)
-    with process.terminable(), _stdout_to_stderr(), ExitStack() as stack:
+    with process.terminable(), contained(), ExitStack() as stack:
         phases = Phases()
         with phases.of("load the workload"):
             workload = kernels.load(options.workload)
@@ -73,7 +72,7 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
             described = plan.describe(facts["device"]["name"], facts["versions"])
             store.begin(output, described, facts, force=force)
             _, facts = store.read_facts(output)
-        found = {number: _stored(output, number, region) for number, region in enumerate(plan.regions)}
+        found = {number: _stored(output, number, region, facts) for number, region in enumerate(plan.regions)}
         missing = [number for number, record in found.items() if record is None]
         now = 0
         if missing:
@@ -101,8 +100,8 @@ def _within(missing: list[int], stop_after_s: float | None) -> Iterator[int]:
         longest_s = max(longest_s, time.monotonic() - started)
 
 
-def _stored(output: Path | None, number: int, region: Region) -> dict[str, Any] | None:
-    return None if output is None else store.read_region(output, number, region.name)
+def _stored(output: Path | None, number: int, region: Region, facts: dict[str, Any]) -> dict[str, Any] | None:
+    return None if output is None else store.read_region(output, number, region.name, region.shapes, facts)
 
 
 def _measure(plan: Plan, number: int, clock: Clock, warmers: Warmers, display: progress.Lines) -> dict[str, Any]:
@@ -189,17 +188,3 @@ def _cpu() -> dict[str, Any]:
     """The `device` field of a sweep on the CPU, with the fields of `describe_device`."""
     fields = ("compute_capability", "multiprocessors", "memory_bytes")
     return {"name": "cpu", "vendor": "none", "count": 0, **dict.fromkeys(fields)}
-
-
-@contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """Standard output belongs to the report: what a workload prints meanwhile goes to standard error."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)

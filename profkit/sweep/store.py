@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from profkit.capture.plan_file import check_same, write_json
 from profkit.errors import ProfkitError
+from profkit.json_files import read_json
 from profkit.planned import read_plan
+from profkit.sweep.consistency import InconsistentError, check_plan, check_region
 
 PLAN_SCHEMA = "profkit.sweep-plan/1"
 REGION_SCHEMA = "profkit.sweep-region/1"
 PLAN_FILE = "sweep.json"
 REGIONS = "regions"
-
-
-class _Region(msgspec.Struct):
-    """The fields of a region's file that everything depends on."""
-
-    name: str
-    shapes: dict[str, int | str]
-    known: dict[str, dict[str, int]]
-    counts: dict[str, int]
-    timing: dict[str, dict[str, Any]]
-    configurations: list[dict[str, Any]]
-    left_out: dict[str, str] = {}
+#: What a process that was ended leaves of a file that it was writing.
+_PARTIAL = ".*.json.part"
 
 
 def is_sweep(path: Path) -> bool:
@@ -54,13 +44,23 @@ def begin(output: Path, plan: Mapping[str, Any], facts: Mapping[str, Any], *, fo
             _start_over(output)
         else:
             check_same(output, "a sweep", read_plan(file, PLAN_SCHEMA), plan)
-    elif any(output.iterdir()):
+    elif not _is_left_of_a_start(output):
         raise ProfkitError(f"{output} exists and holds no sweep (no {PLAN_FILE}). Choose another -o.")
     (output / REGIONS).mkdir(exist_ok=True)
-    for partial in (output / REGIONS).glob(".*.part"):
-        partial.unlink()
+    for folder in (output, output / REGIONS):
+        for partial in folder.glob(_PARTIAL):
+            partial.unlink()
     if not file.exists():
         write_json(file, {"schema": PLAN_SCHEMA, "plan": plan, "facts": facts})
+
+
+def _is_left_of_a_start(output: Path) -> bool:
+    """Whether `output` is empty, or holds only what a process leaves that was ended before it had written the plan."""
+    regions = output / REGIONS
+    others = [path for path in output.iterdir() if path != regions and not fnmatch(path.name, f".{PLAN_FILE}.part")]
+    if others or not regions.exists():
+        return not others
+    return regions.is_dir() and all(fnmatch(path.name, _PARTIAL) for path in regions.iterdir())
 
 
 def _start_over(output: Path) -> None:
@@ -81,8 +81,14 @@ def write_region(output: Path, number: int, record: Mapping[str, Any]) -> None:
     write_json(region_file(output, number, str(record["name"])), {"schema": REGION_SCHEMA, **record})
 
 
-def read_region(output: Path, number: int, name: str) -> dict[str, Any] | None:
+def read_region(
+    output: Path, number: int, name: str, shapes: Mapping[str, Any], facts: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """The region `name` at place `number` of the plan; None where it is not finished.
+
+    Args:
+        shapes: what the plan has for it.
+        facts: as `read_facts` gives them.
 
     Raises:
         ProfkitError: its file is not as `write_region` writes it.
@@ -91,15 +97,18 @@ def read_region(output: Path, number: int, name: str) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     mend = "Remove it, and the same command measures the region again."
+    content = read_json(file, mend)
+    if (
+        not isinstance(content, dict)
+        or content.pop("schema", None) != REGION_SCHEMA
+        or content.get("name") != name
+        or content.get("shapes") != shapes
+    ):
+        raise ProfkitError(f"{file} is not of schema {REGION_SCHEMA!r} for region {name!r} and its shapes. {mend}")
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        msgspec.convert(content, _Region)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProfkitError(f"{file} is not valid JSON ({error}). {mend}") from None
-    except msgspec.ValidationError as error:
+        check_region(content, facts)
+    except InconsistentError as error:
         raise ProfkitError(f"{file} is not as profkit writes it: {error}. {mend}") from None
-    if content.pop("schema", None) != REGION_SCHEMA or content["name"] != name:
-        raise ProfkitError(f"{file} is not of schema {REGION_SCHEMA!r} for region {name!r}. {mend}")
     record: dict[str, Any] = content
     return record
 
@@ -111,8 +120,11 @@ def read_facts(output: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         ProfkitError: sweep.json is not as `begin` writes it.
     """
     file = output / PLAN_FILE
+    mend = "Choose another -o."
     plan = read_plan(file, PLAN_SCHEMA)
-    facts = json.loads(file.read_text(encoding="utf-8")).get("facts")
-    if not isinstance(facts, dict) or not isinstance(plan.get("regions"), dict):
-        raise ProfkitError(f"{file} is not as profkit writes it. Choose another -o.")
+    facts = read_json(file, mend).get("facts")
+    try:
+        check_plan(plan, facts)
+    except InconsistentError as error:
+        raise ProfkitError(f"{file} is not as profkit writes it: {error}. {mend}") from None
     return plan, facts

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from profkit.kernels.qsa.tables import REGIONS, entry
+from profkit.kernels.qsa.regions import SWEPT
+from profkit.kernels.qsa.tables import entry
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "qsa_table.py"
 sys.path.insert(0, str(SCRIPT.parent))
@@ -54,7 +55,7 @@ def sweep(*regions: dict[str, Any], device: str = "a GPU") -> dict[str, Any]:
         "device": {"name": device},
         "seed": 1,
         "date": "2026-01-02T03:04:05+00:00",
-        "protocol": {"min_share": 0.01},
+        "protocol": {"min_share": 0.01, "states": ["hot"]},
         "regions": list(regions),
     }
 
@@ -64,13 +65,15 @@ DEFAULT, SM_90 = (32, 64, 4), (64, 64, 2)
 
 
 def whole(win: bool) -> dict[str, Any]:
-    """A sweep of every region and cache, in which one configuration wins everywhere or nowhere."""
+    """A sweep of every problem r*, in which one configuration wins everywhere or nowhere."""
     regions = []
-    for name, rows in zip(REGIONS, (4, 32, 64, 128, 256, 512, 1024, 3072, 3072), strict=True):
-        for dtype in ("bf16", "fp8"):
-            mode = "prefill" if "prefill" in name else "decode"
-            known = [entry(t, rows, 1, prefill=mode == "prefill", fp8=dtype == "fp8") for t in ("default", "sm_90")]
-            times = {(one.block_n, one.splits, one.warps): 10.0 for one in known}
-            times[128, 2, 8] = 8.0 if win else 10.0
-            regions.append(swept(times, rows=rows, dtype=dtype, mode=mode))
+    for name, shapes in SWEPT.items():
+        if not name.startswith("r"):
+            continue
+        rows, kv_heads = int(shapes["rows"]), int(shapes["kv_heads"])
+        prefill, fp8 = shapes["mode"] == "prefill", shapes["dtype"] == "fp8"
+        known = [entry(table, rows, kv_heads, prefill=prefill, fp8=fp8) for table in ("default", "sm_90")]
+        times = {(one.block_n, one.splits, one.warps): 10.0 for one in known}
+        times[128, 2, 8] = 8.0 if win else 10.0
+        regions.append({**swept(times, **{**shapes, "rows": rows}), "name": name})
     return sweep(*regions)

@@ -65,6 +65,16 @@ def test_a_write_behind_the_live_range_shows(device: str) -> None:
     assert not (wider.outputs()["logits"] == right).any()
 
 
+def test_a_mask_that_does_nothing_is_wrong_where_candidates_would_keep_every_block(device: str) -> None:
+    mask = problem(device, candidates=1003)
+    mask.poison()
+    assert not is_right(mask)
+    # The 8 columns of the one block that is no candidate, and the flags of 126 blocks.
+    assert mask.least_bytes == 3 * (4 * 8 + 126)
+    mask.run(CONFIGURATION)
+    assert is_right(mask)
+
+
 def test_known_configurations_run_and_give_the_reference(device: str) -> None:
     mask = problem(device)
     assert mask.known["pr"] == {"floor": 8, "total": 8192, "tile": 1024, "warps": 4, "vector": 1, "early": 0}

@@ -114,6 +114,7 @@ def test_an_attribute_that_is_no_workload(own: Path) -> None:
         ("raise ValueError('no such size')", "raised ValueError when it was imported: no such size"),
         ("import surely_absent_module", "raised ModuleNotFoundError.*surely_absent_module"),
         ("def broken(:\n    pass", "raised SyntaxError"),
+        ("raise BaseException('odd')", "raised BaseException when it was imported: odd"),
         ("raise SystemExit('not a script')", "raised SystemExit.*not a script"),
     ],
 )

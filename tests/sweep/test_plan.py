@@ -14,6 +14,7 @@ from cpu_tunable import PLAIN, SCALE  # noqa: E402
 
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.sweep.plan import Options, Plan, make_plan  # noqa: E402
+from profkit.tunable import Parameter  # noqa: E402
 
 HERE = Path(__file__).parent
 
@@ -85,6 +86,9 @@ def test_states_are_both_on_a_gpu_and_hot_alone_on_the_cpu() -> None:
         ({"regions": ("large",), "shapes": ("size=5",)}, "Region large fixes size, and so does --shape."),
         ({"shapes": ("siz=5",)}, "scale has no shape 'siz'. Did you mean size?"),
         ({"values": ("repeat=3",)}, "scale has no parameter 'repeat'. Did you mean repeats?"),
+        ({"shapes": ("size=5", "size=6")}, "--shape size is given twice. Give it once"),
+        ({"shapes": ("size=5", "size=5")}, "--shape size is given twice. Give it once"),
+        ({"values": ("repeats=3", "chunks=1", "repeats=4")}, "--set repeats is given twice. Give all its values at"),
         ({"values": ("repeats",)}, "--set 'repeats' is not parameter=v1,v2"),
         ({"values": ("repeats=3,x",)}, "--set repeats=3,x: expected integers with commas between"),
         ({"state": "warm"}, "No state 'warm'."),
@@ -136,7 +140,7 @@ def test_only_known_entries_where_there_are_none() -> None:
 def test_a_plan_describes_what_must_be_the_same_in_the_next_sitting() -> None:
     first = plan().describe("cpu", {"torch": "2"})
     assert first["workload"] == "cpu_tunable.py:SCALE"
-    assert len(first["workload_sha256"]) == 64
+    assert len(first["sources"]["cpu_tunable.py"]) == 64
     assert plan(jobs=4).describe("cpu", {"torch": "2"}) == first
     for changed in (plan(seed=1), plan(orders=5), plan(values=("chunks=1",)), plan(regions=("large",))):
         assert changed.describe("cpu", {"torch": "2"}) != first
@@ -151,3 +155,31 @@ def test_jobs_are_as_asked_else_by_cores_and_configurations(monkeypatch: pytest.
     assert plan(values=(many, "chunks=1,2,4,8")).jobs == 8
     assert plan(values=(many,), device="cpu").jobs == 1
     assert plan(jobs=3).jobs == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parameters": {}}, "tunable.parameters is {}; a sweep needs at least one parameter"),
+        ({"parameters": {"a": Parameter((), "")}}, "parameter a has the values (); it needs at least one"),
+        ({"parameters": {"a": Parameter((1.5,), "")}}, "a value of parameter a is 1.5, not an integer of 64 bits"),  # type: ignore[arg-type]
+        ({"parameters": {"\udcff": Parameter((1,), "")}}, r"a parameter's name is '\udcff', not a text"),
+        ({"parameters": {"a": 3}}, "parameter a is 3, not a Parameter"),
+        ({"regions": {5: {"size": 8}}}, "a region's name is 5, not a text"),
+        ({"regions": {"r\udcff": {"size": 8}}}, r"a region's name is 'r\udcff', not a text that can be written"),
+        ({"regions": {"": {"size": 8}}}, "a region's name is empty"),
+        ({"regions": {"r": None}}, "region r is None, not a mapping of shapes to values"),
+        ({"regions": {"r": {"size": 1.5}}}, "shape size of region r is 1.5, not an integer of 64 bits"),
+        ({"regions": None}, "tunable.regions is None"),
+        ({"regions": {"r": {"size": "x"}}}, "scale does not fit its own region r: --shape size=x: expected an integer"),
+    ],
+)
+def test_a_tunable_that_is_none_is_the_workloads_fault(changes: dict[str, Any], message: str) -> None:
+    assert SCALE.tunable is not None
+    faulty = dataclasses.replace(SCALE, tunable=dataclasses.replace(SCALE.tunable, **changes))
+    with pytest.raises(ProfkitError) as raised:
+        make_plan(Options(workload="x.py:SCALE"), faulty)
+    assert str(raised.value).startswith("scale")
+    assert message in str(raised.value)
+    with pytest.raises(ProfkitError, match=r"tunable is 'x', not a profkit.tunable.Tunable"):
+        make_plan(Options(workload="x.py:SCALE"), dataclasses.replace(SCALE, tunable="x"))  # type: ignore[arg-type]

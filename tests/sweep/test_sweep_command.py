@@ -221,6 +221,7 @@ def test_a_region_in_which_nothing_can_be_timed_is_no_answer(tmp_path: Path) -> 
         (("-o", "full"), "full exists and holds no sweep (no sweep.json)."),
         (("--html", "nowhere/x.html"), "Cannot write nowhere/x.html: nowhere is no directory that can be written to."),
         (("--html", "full", "--force"), "--html full is a directory. Give a file."),
+        (("--html", "/dev/null", "--force"), "--html /dev/null is a device or a pipe, which cannot be replaced."),
     ],
 )
 def test_misuse_is_one_error(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

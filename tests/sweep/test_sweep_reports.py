@@ -60,8 +60,14 @@ def test_device_versions_method_noise_and_its_floor_are_said() -> None:
 
 
 def test_several_regions_are_summed_up_by_known_table() -> None:
-    text = printed(sweep(region("a"), region("b")))
-    assert "table, hot: the best is better than its entry in 2 of 2 regions, and equal within noise in 0." in text
+    won = region("c")
+    for state in ("hot", "evicted"):
+        won["timing"][state]["best"] = 0
+    text = " ".join(printed(sweep(region("a"), region("b"), won)).split())
+    assert (
+        "table, hot: the best is better than its entry in 2 of 3 regions, equal within noise in 0, and the entry "
+        "itself in 1." in text
+    )
 
 
 def test_a_known_entry_that_was_not_timed_is_listed_with_its_fate() -> None:
@@ -99,6 +105,13 @@ def test_results_are_read_back_from_json_and_as_a_table(tmp_path: Path) -> None:
         ("{", "is not valid JSON"),
         ("[]", "is not the JSON of a sweep"),
         ("{}", "is not the JSON of a sweep"),
+        ("[" * 100_000, "is not valid JSON"),
+        ("1" * 10_000, "is not valid JSON"),
+        (r'"\udcff"', "is not valid JSON"),
+        ("NaN", "is not valid JSON"),
+        (json.dumps(sweep(region(), region())), "regions: two have the same name"),
+        (json.dumps(sweep(region(), planned=0)), "regions: there are more than regions_planned"),
+        (json.dumps({**sweep(region()), "parameters": {}}), r"Expected `object` of length >= 1 - at `\$.parameters`"),
         (
             json.dumps({**sweep(), "schema": "profkit.sweep/9"}),
             "schema is 'profkit.sweep/9', expected 'profkit.sweep/1'",

@@ -1,0 +1,25 @@
+"""Files that a reader finds whole or not at all."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from profkit.errors import ProfkitError
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write `text` beside `file` and rename; whatever goes wrong leaves `file` as it was and nothing beside it.
+
+    Raises:
+        ProfkitError: it cannot be written, e.g. on a full disk.
+    """
+    partial = file.with_name(f".{file.name}.part")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(file)
+    except OSError as error:
+        raise ProfkitError(f"Cannot write {file}: {error.strerror}.") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink()
