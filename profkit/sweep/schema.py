@@ -13,6 +13,8 @@ from profkit.sweep.plan import State
 #: Finite, as every number here: no run takes a day.
 PositiveUs = Annotated[float, Meta(gt=0, le=1e11)]
 Us = Annotated[float, Meta(ge=0, le=1e11)]
+#: Times are rounded to a tenth of a nanosecond, and equal ones that were computed differently may round apart.
+ROUNDED_US = 1.5e-4
 Percent = Annotated[float, Meta(ge=0, le=1e9)]
 Ratio = Annotated[float, Meta(ge=0, le=1e300)]
 Seconds = Annotated[float, Meta(ge=0, le=1e11)]
@@ -54,7 +56,7 @@ class Times(msgspec.Struct):
     sampling_variance: Annotated[float, Meta(ge=0, le=1e300)] = 0.0
 
     def __post_init__(self) -> None:
-        if not self.min_us <= self.p25_us <= self.p75_us or self.us < self.min_us:
+        if not self.min_us - ROUNDED_US <= min(self.us, self.p25_us) or self.p25_us - ROUNDED_US > self.p75_us:
             raise ValueError("min_us, p25_us, p75_us and us are in no possible order")
 
 

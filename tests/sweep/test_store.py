@@ -100,6 +100,13 @@ def damaged(content: Any, path: str, value: Any) -> Any:
     return changed
 
 
+def test_equal_times_may_round_apart(tmp_path: Path) -> None:
+    store.begin(tmp_path, PLAN, FACTS, force=False)
+    close = damaged(region(), f"{BEST}/min_us", 8.0001)
+    store.write_region(tmp_path, 0, close)
+    assert store.read_region(tmp_path, 0, "r1", {"rows": 4}, FACTS) == close
+
+
 GONE = object()
 BEST, ENTRY = "configurations/1/times/hot", "configurations/0/times/hot"
 
