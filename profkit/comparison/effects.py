@@ -23,13 +23,11 @@ def row_differences(
 ) -> Differences:
     """Per layer per step for selected rows, per step for the rest; an absent side counts as zero, with certainty."""
     if not rows or not timed:
-        nan, no = np.full(len(rows), np.nan), np.zeros(len(rows), dtype=np.bool_)
-        return Differences(nan, nan, nan, nan, no, no)
+        return _untold(len(rows))
     scale = np.array([1.0 / selected_layers if r.selected else 1.0 for r in rows])[:, None]
-    before = np.stack([r.step_ns_before for r in rows]) * scale / censuses[0].step_weight
-    after = np.stack([r.step_ns_after for r in rows]) * scale / censuses[1].step_weight
-    before, after = _sampled(before, censuses[0], samples), _sampled(after, censuses[1], samples)
-    return differences(before, after, thresholds)
+    before = np.stack([r.step_ns_before for r in rows]) * scale
+    after = np.stack([r.step_ns_after for r in rows]) * scale
+    return _over_samples(before, after, censuses, samples, thresholds)
 
 
 def total_difference(
@@ -43,12 +41,30 @@ def total_difference(
     """The difference of a selected layer's whole time, tested alone."""
     mine = [r for r in rows if r.selected]
     if not mine or not timed:
-        nan, no = np.full(1, np.nan), np.zeros(1, dtype=np.bool_)
-        return Differences(nan, nan, nan, nan, no, no)
-    weight = [c.step_weight * selected_layers for c in censuses]
-    before = np.stack([r.step_ns_before for r in mine]).sum(axis=0)[None, :] / weight[0]
-    after = np.stack([r.step_ns_after for r in mine]).sum(axis=0)[None, :] / weight[1]
-    before, after = _sampled(before, censuses[0], samples), _sampled(after, censuses[1], samples)
+        return _untold(1)
+    before = np.stack([r.step_ns_before for r in mine]).sum(axis=0)[None, :] / selected_layers
+    after = np.stack([r.step_ns_after for r in mine]).sum(axis=0)[None, :] / selected_layers
+    return _over_samples(before, after, censuses, samples, thresholds)
+
+
+def _untold(count: int) -> Differences:
+    """Where nothing was timed."""
+    nan, no = np.full(count, np.nan), np.zeros(count, dtype=np.bool_)
+    return Differences(nan, nan, nan, nan, no, no)
+
+
+def _over_samples(
+    before: Floats,
+    after: Floats,
+    censuses: tuple[KindCensus, KindCensus],
+    samples: Samples,
+    thresholds: Thresholds,
+) -> Differences:
+    """The rows' times by step, shape [rows, steps], compared over replays or runs."""
+    before, after = (
+        _sampled(by_step / census.step_weight, census, samples)
+        for by_step, census in zip((before, after), censuses, strict=True)
+    )
     return differences(before, after, thresholds)
 
 

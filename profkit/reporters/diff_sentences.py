@@ -18,7 +18,7 @@ from profkit.jobs import ranks_by_job
 from profkit.reporters import ranks_data, ranks_text
 from profkit.reporters.diff_table import DiffTable, TableRow
 from profkit.reporters.rounding import count, hundredths
-from profkit.wording import are, counted
+from profkit.wording import are, counted, signed
 
 
 def headline(comparison: Comparison) -> str:
@@ -248,7 +248,7 @@ def untraced_line(comparison: Comparison) -> str | None:
         text += f"; the traces' kernel time, which holds no gaps between launches, by {_us(net.ns_per_step)} µs"
         gap = gap_us(untraced, net)
         if gap is not None:
-            text += f" ({_signed(gap)} µs of gap for each launch of difference)"
+            text += f" ({signed(gap, 2)} µs of gap for each launch of difference)"
     return text + "."
 
 
@@ -268,7 +268,7 @@ def traced_line(comparison: Comparison) -> str | None:
 def _change(times: StepTimes) -> str:
     return (
         f"{times.before_us:.1f} → {times.after_us:.1f} µs "
-        f"({_signed(times.delta_us)} µs, {_percent(times.delta_us / times.before_us)})"
+        f"({signed(times.delta_us, 2)} µs, {_percent(times.delta_us / times.before_us)})"
     )
 
 
@@ -305,10 +305,6 @@ def _milliseconds(ns: float) -> str:
 
 def _step_time(ns: float) -> str:
     return f"{ns / 1e6:.2f} ms" if ns >= _LEAST_MS_NS else f"{ns / 1e3:.1f} µs"
-
-
-def _signed(us: float) -> str:
-    return hundredths(round(us * 100), sign=True)
 
 
 def _percent(share: float) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -14,93 +12,20 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="outputs are tensors")
 
-from cpu_tunable import SCALE  # noqa: E402
+from known_clock import KnownClock, KnownEntry, by_repeats, by_values, make, problem, swept  # noqa: E402
 
 from profkit.capture.progress import Lines  # noqa: E402
 from profkit.errors import ProfkitError, Terminated  # noqa: E402
 from profkit.sweep import warm  # noqa: E402
 from profkit.sweep.clock import Entry, Run, runs_in_a_sample  # noqa: E402
-from profkit.sweep.measured import Candidate, Measured  # noqa: E402
 from profkit.sweep.phases import Phases  # noqa: E402
-from profkit.sweep.plan import Options, Plan, State, make_plan  # noqa: E402
+from profkit.sweep.plan import State  # noqa: E402
 from profkit.sweep.record import region_record  # noqa: E402
-from profkit.sweep.region import build, measure  # noqa: E402
+from profkit.sweep.region import measure  # noqa: E402
 from profkit.sweep.statistics import RULE  # noqa: E402
-from profkit.tunable import Configuration, Problem  # noqa: E402
+from profkit.tunable import Configuration  # noqa: E402
 
 NO_GPU = "Triton finds no GPU that it can use here"
-
-
-@dataclass(frozen=True)
-class KnownEntry:
-    """A prepared run, with the configuration that it runs (None: nothing)."""
-
-    run: Run
-    configuration: Configuration | None
-    state: State
-    runs: int
-
-    def replay(self) -> None:
-        self.run()
-
-
-@dataclass
-class KnownClock:
-    """Times by a formula instead of by running; notes every sample that it is asked for."""
-
-    us: Callable[[Configuration, State], float]
-    broken: bool = False
-    spared: str | None = None
-    samples: list[list[tuple[Any, ...]]] = field(default_factory=list)
-    methods: Mapping[State, str] = field(default_factory=lambda: {"hot": "by formula", "evicted": "by formula"})
-
-    def nothing(self) -> None:
-        """Nothing."""
-
-    def left_out(self, state: State, least_bytes: int | None) -> str | None:
-        return self.spared if state == "evicted" and least_bytes else None
-
-    def synchronize(self) -> None:
-        if self.broken:
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    @contextmanager
-    def region(self) -> Iterator[None]:
-        yield
-
-    def prepare(self, run: Run, state: State, runs: int) -> KnownEntry:
-        configuration = run.args[0] if isinstance(run, partial) else None
-        return KnownEntry(run, configuration, state, runs)
-
-    def sample_us(self, entries: Sequence[Entry]) -> list[float]:
-        known = [entry for entry in entries if isinstance(entry, KnownEntry)]
-        self.samples.append(
-            [(e.state, e.runs, None if e.configuration is None else tuple(e.configuration.values())) for e in known]
-        )
-        return [0.5 if e.configuration is None else self.us(e.configuration, e.state) for e in known]
-
-
-def by_repeats(configuration: Configuration, state: State) -> float:
-    return configuration["repeats"] + 5.0 * configuration["chunks"] + (10.0 if state == "evicted" else 0.0)
-
-
-def make(**options: Any) -> Plan:
-    planned = make_plan(Options(workload="x.py:SCALE", shapes=("size=128",), device="cpu", **options), SCALE)
-    return dataclasses.replace(planned, states=("hot", "evicted"))
-
-
-def problem(**changes: Any) -> Problem:
-    plan = make()
-    return dataclasses.replace(build(plan, plan.regions[0]), **changes)
-
-
-def swept(plan: Plan, clock: KnownClock, of: Problem | None = None) -> Measured:
-    with warm.started(plan.options, 1, at_once=False) as nobody:
-        return measure(plan, plan.regions[0], of or problem(), clock, Lines(0, 1), nobody, Phases())
-
-
-def by_values(measured: Measured) -> dict[tuple[int, ...], Candidate]:
-    return {tuple(c.configuration.values()): c for c in measured.candidates}
 
 
 def test_every_configuration_ends_in_one_status_with_its_reason() -> None:
@@ -397,155 +322,3 @@ def test_the_seconds_of_each_phase_are_recorded() -> None:
     assert list(record["phases_s"]) == [
         *("reference", "check", "wait for processes", "screen", "capture", "time", "judge"),
     ]
-
-
-def aliased() -> dict[str, Any]:
-    out = torch.zeros(128)
-    return {"outputs": lambda: {"out": out}, "reference": lambda: {"out": out}, "poison": lambda: out.fill_(7)}
-
-
-def poisoned_once() -> dict[str, Any]:
-    out = torch.zeros(128)
-    return {
-        "outputs": lambda: {"out": out},
-        "reference": lambda: {"out": torch.ones(128)},
-        "poison": lambda: None,
-        "run": lambda c: out.fill_(1.0) if c["repeats"] == 40 else None,
-    }
-
-
-def unpoisoned() -> dict[str, Any]:
-    out = torch.ones(128)
-    return {"outputs": lambda: {"out": out}, "reference": lambda: {"out": torch.ones(128)}, "poison": lambda: None}
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        unpoisoned(),
-        poisoned_once(),
-        aliased(),
-        {"reference": lambda: {"out": torch.full((128,), float("nan"))}},
-        {**unpoisoned(), "reference": lambda: {"out": torch.full((128,), 1.5)}, "tolerance": (0.0, 0.5)},
-    ],
-    ids=[
-        "nothing is poisoned",
-        "nothing is poisoned after a run",
-        "the reference is the output",
-        "the reference is NaN",
-        "within the tolerance",
-    ],
-)
-def test_a_check_that_a_run_without_work_would_pass_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ProfkitError) as raised:
-        swept(make(), KnownClock(by_repeats), problem(**changes))
-    assert str(raised.value).startswith(
-        "scale, region size=128: poison() leaves outputs that pass the check (out), so a configuration that writes "
-        "nothing would pass."
-    )
-
-
-def test_an_output_that_is_not_poisoned_is_named_although_others_are() -> None:
-    good = problem()
-    kept = torch.ones(3)
-    changes = {
-        "outputs": lambda: {**good.outputs(), "kept": kept},
-        "reference": lambda: {**good.reference(), "kept": torch.ones(3)},
-        "poison": good.poison,
-    }
-    with pytest.raises(ProfkitError, match=r"poison\(\) leaves outputs that pass the check \(kept\)"):
-        swept(make(), KnownClock(by_repeats), problem(**changes))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"reference": lambda: None}, "reference() of region size=128 gave None, not a mapping of names to tensors"),
-        ({"reference": dict}, "reference() of region size=128 is empty, so any configuration would pass"),
-        ({"reference": lambda: {"out": 5}}, "reference() of region size=128: out is 5, not a tensor"),
-        ({"reference": lambda: {5: torch.ones(1)}}, "a name in reference() of region size=128 is 5, not a text"),
-        ({"reference": lambda: {"out": torch.ones(0)}}, "out has no elements, so any configuration would pass"),
-        ({"outputs": lambda: None}, "outputs() of region size=128 gave None"),
-        ({"outputs": dict}, "outputs() of region size=128 is empty"),
-        ({"rejects": lambda c: False}, "rejects() of region size=128 gave False, not a sentence or None"),
-        ({"rejects": lambda c: ""}, "rejects() of region size=128 gave '', not a sentence or None"),
-    ],
-)
-def test_what_a_workload_returns_is_held_against_the_interface(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ProfkitError) as raised:
-        swept(make(), KnownClock(by_repeats), problem(**changes))
-    assert str(raised.value).startswith("scale: ")
-    assert message in str(raised.value)
-    assert str(raised.value).endswith("Mend the workload; profkit/tunable.py says what each field is.")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (None, "building region size=128 gave None, not a profkit.tunable.Problem"),
-        ({"known": None}, "known of region size=128 is None, not a mapping of tables to configurations"),
-        ({"known": [1]}, "known of region size=128 is an object of type list, not"),
-        ({"known": {"t": None}}, "the entry of t is None, not a configuration"),
-        ({"known": {"t": {"chunks": 1.5}}}, "chunks in the entry of t is 1.5, not an integer of 64 bits"),
-        ({"known": {"t": {"chunks": True}}}, "chunks in the entry of t is True, not an integer of 64 bits"),
-        (
-            {"known": {"t": {"chunks": 2**70}}},
-            "chunks in the entry of t is an object of type int, not an integer of 64 bits",
-        ),
-        ({"known": {5: {"chunks": 1}}}, "a known table's name of region size=128 is 5, not a text"),
-        ({"known": {"\udcff": {"chunks": 1}}}, r"is '\udcff', not a text that can be written"),
-        ({"least_bytes": NO_GPU}, f"least_bytes of region size=128 is '{NO_GPU}', not an integer of 64 bits"),
-        ({"least_bytes": float("nan")}, "least_bytes of region size=128 is nan, not an integer of 64 bits"),
-        ({"least_bytes": torch.ones(2)}, "least_bytes of region size=128 is an object of type Tensor, not an integer"),
-        ({"least_bytes": -1}, "least_bytes of region size=128 is -1, less than nothing"),
-        (
-            {"tolerance": (0.0, float("inf"))},
-            "tolerance of region size=128 is an object of type tuple, not rtol and atol",
-        ),
-        ({"tolerance": (-1.0, 0.0)}, "each finite and not negative"),
-        ({"tolerance": 0.1}, "tolerance of region size=128 is 0.1, not rtol and atol"),
-        ({"tolerance": (10**400, 0)}, "each finite and not negative"),
-    ],
-)
-def test_a_problem_that_is_none_is_refused_where_it_is_built(changes: dict[str, Any] | None, message: str) -> None:
-    plan, made = make(), problem()
-    of = None if changes is None else dataclasses.replace(made, **changes)
-    faulty = dataclasses.replace(plan, tunable=dataclasses.replace(plan.tunable, build=lambda context: of))
-    with pytest.raises(ProfkitError) as raised:
-        build(faulty, plan.regions[0])
-    assert message in str(raised.value)
-
-
-class MuteError(Exception):
-    """Cannot say what it is."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (BaseException("base"), "BaseException: base"),
-        (GeneratorExit("over"), "GeneratorExit: over"),
-        (MuteError(), "MuteError: <exception str() failed>"),
-        (ValueError("bad \udcff name"), "ValueError: bad ? name"),
-    ],
-)
-def test_odd_exceptions_of_a_run_are_its_own_failure(error: BaseException, reason: str) -> None:
-    good = problem()
-
-    def run(configuration: Configuration) -> None:
-        if configuration["repeats"] == 41:
-            raise error
-        good.run(configuration)
-
-    plan = make(values=("chunks=1", "repeats=40,41"))
-    found = by_values(swept(plan, KnownClock(by_repeats), dataclasses.replace(good, run=run)))
-    assert (found[1, 41].status, found[1, 41].reason) == ("failed", reason)
-
-
-def test_a_reason_for_a_rejection_can_be_written() -> None:
-    changes = {"rejects": lambda c: "no \udcff" if c["repeats"] == 41 else None}
-    found = by_values(swept(make(values=("chunks=1", "repeats=40,41")), KnownClock(by_repeats), problem(**changes)))
-    assert (found[1, 41].status, found[1, 41].reason) == ("rejected", "no ?")
