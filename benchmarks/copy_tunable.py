@@ -11,8 +11,19 @@ import torch
 import triton
 import triton.language as tl
 
-from profkit.tunable import Configuration, Parameter, Problem, Tunable
-from profkit.workload import BuildContext, InputSet, Layer, Scope, Shape, Step, Workload
+from profkit.model.workload import (
+    BuildContext,
+    Configuration,
+    InputSet,
+    Layer,
+    Parameter,
+    Problem,
+    Scope,
+    Shape,
+    Step,
+    Tunable,
+    Workload,
+)
 
 #: What a workload without a sweep would launch.
 DEFAULT = {"block": 1024, "warps": 4, "twin": 0}

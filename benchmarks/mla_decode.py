@@ -28,7 +28,7 @@ from profkit.kernels.mla_step.decode import DecodeBuffers, DecodeConfig, decode,
 from profkit.kernels.mla_step.inputs import Inputs, LayerInputs, draw_inputs
 from profkit.kernels.mla_step.sizes import Sizes
 from profkit.kernels.mla_step.workload import MLA_STEP
-from profkit.workload import BuildContext
+from profkit.model.workload import BuildContext
 
 #: Block of heads, tokens a turn, splits, warps, stages.
 CANDIDATES = (

@@ -20,21 +20,21 @@ from typing import Any
 
 import numpy as np
 
-from profkit import runs
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
-from profkit.selection import Selection
+from profkit.model.selection import Selection
+from profkit.runs import files
 
 
 def load(pools: list[str]) -> dict[str, list[Input]]:
     """Arm to its runs, the ones that their capture set aside left out."""
     arms: dict[str, list[Input]] = {}
     for pool in pools:
-        for run in runs.find(pool):
+        for run in files.find(pool):
             if not (run.record or {}).get("set_aside"):
                 label = f"{pool}/{run.label}"
                 arms.setdefault(run.label.split("/")[0], []).append(
-                    Input(label, runs.census_of(run, Selection()), run.record, label)
+                    Input(label, files.census_of(run, Selection()), run.record, label)
                 )
     return arms
 

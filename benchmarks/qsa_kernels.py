@@ -36,7 +36,7 @@ from profkit.kernels.qsa.sizes import Sizes, draw_operands, sizes_of
 from profkit.kernels.qsa.split import split_arguments, split_attention, split_kernel
 from profkit.kernels.qsa.tables import TABLES, entry, launch
 from profkit.kernels.qsa.workload import QSA_ATTENTION
-from profkit.workload import BuildContext
+from profkit.model.workload import BuildContext
 
 #: None is what `merge_for` chooses.
 MERGES = {

@@ -26,7 +26,7 @@ import torch
 import triton.testing
 from copy_tunable import COPY, DEFAULT, build_problem
 
-from profkit.workload import BuildContext
+from profkit.model.workload import BuildContext
 
 TUNABLE = f"{Path(__file__).with_name('copy_tunable.py')}:COPY"
 TWINS = 24

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from profkit.errors import ProfkitError, Terminated
-from profkit.workload import Workload
+from profkit.model.workload import Workload
 
 #: A new kernel family adds its line here: name → ``module:attribute``.
 _SHIPPED = {

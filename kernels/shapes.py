@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.errors import ProfkitError
-from profkit.workload import BuildContext
+from profkit.model.workload import BuildContext
 
 
 def positive(workload: str, context: BuildContext, names: Iterable[str]) -> dict[str, int]:

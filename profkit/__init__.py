@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Unpack
 from profkit._version import __version__
 
 if TYPE_CHECKING:
-    from profkit.census_model import Census
     from profkit.comparison.model import Comparison
-    from profkit.selection import SelectionOptions
+    from profkit.model.census import Census
+    from profkit.model.selection import SelectionOptions
+    from profkit.model.trace import Trace
     from profkit.sweep.results import Sweep
-    from profkit.trace import Trace
 
 __all__ = ["__version__", "census", "diff", "load_sweep", "open"]
 
@@ -32,10 +32,10 @@ def open(path: str | os.PathLike[str], *, detail: bool = True) -> Trace:
     Raises:
         profkit.errors.ProfkitError: no such file, an unknown format, or a damaged file.
     """
-    from profkit import runs
     from profkit.readers import detect
+    from profkit.runs import files
 
-    return detect.read(runs.one(str(Path(path)), "open").trace, detail=detail)
+    return detect.read(files.one(str(Path(path)), "open").trace, detail=detail)
 
 
 def census(trace: Trace | str | os.PathLike[str], **selection: Unpack[SelectionOptions]) -> Census:
@@ -50,11 +50,11 @@ def census(trace: Trace | str | os.PathLike[str], **selection: Unpack[SelectionO
     Raises:
         profkit.errors.ProfkitError: bad input, or a selection that matches nothing.
     """
-    from profkit import runs
-    from profkit.selection import Selection
+    from profkit.model.selection import Selection
+    from profkit.runs import files
 
     whole = open(trace, detail=False) if isinstance(trace, str | os.PathLike) else trace
-    return runs.count(whole, Selection(**selection))
+    return files.count(whole, Selection(**selection))
 
 
 def diff(
@@ -76,13 +76,13 @@ def diff(
     """
     from dataclasses import replace
 
-    from profkit import runs
-    from profkit.census_model import Census
     from profkit.comparison.compare import compare
     from profkit.comparison.model import Gates, Input
-    from profkit.phases import in_phase
+    from profkit.model.census import Census
+    from profkit.model.selection import Selection
     from profkit.readers import detect
-    from profkit.selection import Selection
+    from profkit.runs import files
+    from profkit.runs.phases import in_phase
 
     wanted = Selection(**selection)
     first: Census | None = None
@@ -92,16 +92,16 @@ def diff(
         if isinstance(value, Census):
             first = value
             return Input(name, value, identity=str(id(value)))
-        run = runs.one(str(Path(value)), name) if isinstance(value, str | os.PathLike) else None
+        run = files.one(str(Path(value)), name) if isinstance(value, str | os.PathLike) else None
         trace = detect.read(run.trace) if run is not None else value
         assert not isinstance(trace, str | os.PathLike)  # a path was read
-        counted = runs.count(trace, wanted)
+        counted = files.count(trace, wanted)
         if first is not None:
-            counted = in_phase(first, counted, lambda start: runs.count(trace, replace(wanted, start=start)))
+            counted = in_phase(first, counted, lambda start: files.count(trace, replace(wanted, start=start)))
         first = counted
         if run is None:
             return Input(name, counted, identity=str(id(value)))
-        return Input(run.label, runs.noted(counted, run), run.record, str(run.trace.resolve()))
+        return Input(run.label, files.noted(counted, run), run.record, str(run.trace.resolve()))
 
     return compare(side(before, "before"), side(after, "after"), Gates(expect_removed=expect_removed))
 

@@ -22,7 +22,7 @@ from profkit.commands.selecting import selecting
 from profkit.errors import Exit, OutputClosedError, ProfkitError
 
 if TYPE_CHECKING:
-    from profkit.selection import Selection
+    from profkit.model.selection import Selection
 
 app = typer.Typer(
     name="profkit",

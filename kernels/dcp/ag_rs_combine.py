@@ -11,7 +11,7 @@ from profkit.errors import ProfkitError
 from profkit.kernels.dcp.ag_rs import correct, mask_copy
 from profkit.kernels.dcp.combine import Metadata
 from profkit.kernels.dcp.mask import mask_dcp_empty_shards_
-from profkit.workload import Scope
+from profkit.model.workload import Scope
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from profkit.kernels.dcp.ag_rs_combine import LOCAL, AgRsBuffers, AgRsCombine, Collectives
 from profkit.kernels.dcp.inputs import Inputs
 from profkit.kernels.dcp.layout import heads_per_rank
-from profkit.workload import BuildContext, Step
+from profkit.model.workload import BuildContext, Step
 
 
 def build_step(context: BuildContext, collectives: Collectives = LOCAL) -> Step:

@@ -13,7 +13,7 @@ from profkit.errors import ProfkitError
 from profkit.kernels.dcp.ag_rs_combine import LOCAL, Collectives
 from profkit.kernels.dcp.combine import Collective, local_copy
 from profkit.kernels.dcp.exchange import DISTRIBUTED
-from profkit.workload import BuildContext
+from profkit.model.workload import BuildContext
 
 
 def is_distributed(context: BuildContext) -> bool:

@@ -16,7 +16,7 @@ from profkit.kernels.dcp.mask import mask_dcp_empty_shards_, row_mask
 from profkit.kernels.dcp.metadata import BatchMetadata
 from profkit.kernels.dcp.pack import pack
 from profkit.kernels.dcp.unpack import unpack_combine
-from profkit.workload import Scope
+from profkit.model.workload import Scope
 
 #: Moves ``send`` to ``recv``, both ``[N, R, h, W]``, on the current stream: ``recv[n]`` is what rank n sent here.
 Collective = Callable[[torch.Tensor, torch.Tensor], None]

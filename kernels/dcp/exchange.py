@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from profkit.errors import ProfkitError
-from profkit.workload import Shape, ShapeValue
+from profkit.model.workload import Shape, ShapeValue
 
 LOCAL_COPY = "copy"
 DISTRIBUTED = "distributed"

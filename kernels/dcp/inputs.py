@@ -12,7 +12,7 @@ from profkit.kernels.dcp.combine import Metadata
 from profkit.kernels.dcp.exchange import DISTRIBUTED
 from profkit.kernels.dcp.metadata import BatchMetadata, batch_notes, digest_metadata, timing_metadata
 from profkit.kernels.shapes import positive, power_of_two, real_requests, whole_heads
-from profkit.workload import BuildContext, InputSet, Layer, Scope, Step
+from profkit.model.workload import BuildContext, InputSet, Layer, Scope, Step
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from profkit.kernels.dcp.sharding import local_length
-from profkit.workload import InputSet
+from profkit.model.workload import InputSet
 
 #: An 8k context, as in the measurements that the workloads mirror; each request is up to an eighth of it further.
 CONTEXT_TOKENS = 8192

@@ -7,7 +7,7 @@ from functools import partial
 from profkit.kernels.dcp.combine import Collective, Combine, CombineBuffers, local_copy
 from profkit.kernels.dcp.inputs import Inputs
 from profkit.kernels.dcp.layout import buffer_shape, heads_per_rank
-from profkit.workload import BuildContext, Step
+from profkit.model.workload import BuildContext, Step
 
 
 def build_step(context: BuildContext, collective: Collective = local_copy) -> Step:

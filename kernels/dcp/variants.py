@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profkit.kernels.dcp.exchange import EXCHANGE, RANKS
-from profkit.workload import Shape
+from profkit.model.workload import Shape
 
 #: Name to one-line description; the first is the baseline. For every workload that runs the all-to-all combine.
 COMBINE_VARIANTS = {

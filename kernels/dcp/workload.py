@@ -5,7 +5,7 @@ from __future__ import annotations
 from profkit.kernels.dcp.exchange import job_shapes
 from profkit.kernels.dcp.variants import AG_RS_VARIANTS, COMBINE_SHAPES, COMBINE_VARIANTS
 from profkit.kernels.gpu_packages import gpu_packages
-from profkit.workload import BuildContext, Shape, Step, Workload
+from profkit.model.workload import BuildContext, Shape, Step, Workload
 
 
 def _build_combine(context: BuildContext) -> Step:

@@ -11,7 +11,7 @@ from profkit.kernels.dsa.bounds import check_rows
 from profkit.kernels.dsa.flags import TUNED_FLAGS, FlagLaunch, empty_flags, flag_candidates
 from profkit.kernels.dsa.fused import FusedLaunch, flag_and_mask
 from profkit.kernels.dsa.mask import PR_MASK, MaskLaunch, mask_columns
-from profkit.workload import Scope
+from profkit.model.workload import Scope
 
 #: ``"full-width"`` clears all flags and writes every column; ``"live"`` clears all flags and writes live columns, as
 #: vLLM #57459 does; ``"bounded"`` clears the flags of live blocks only; ``"one-kernel"`` does that and the mask at

@@ -15,7 +15,7 @@ from profkit.kernels.dsa.inputs import LogitSource, digest_contexts, masked_shar
 from profkit.kernels.dsa.mask import mask_columns
 from profkit.kernels.dsa.select import SelectForm, select_candidate_blocks
 from profkit.kernels.shapes import positive
-from profkit.workload import BuildContext, InputSet, Layer, Scope, Step
+from profkit.model.workload import BuildContext, InputSet, Layer, Scope, Step
 
 #: DeepSeek-V4.1-Flash: layer 20 chooses the candidates, and every fourth layer after it reads them.
 SOURCE_LAYER = 20

@@ -15,8 +15,7 @@ from profkit.kernels.dsa.programs import ProgramPolicy
 from profkit.kernels.dsa.reference import reference_mask
 from profkit.kernels.dsa.select import select_candidate_blocks
 from profkit.kernels.dsa.step import checked_sizes
-from profkit.tunable import Configuration, Problem
-from profkit.workload import BuildContext
+from profkit.model.workload import BuildContext, Configuration, Problem
 
 _MOST_TILE = 1 << 16
 _MOST_WARPS = 32

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from profkit.kernels.gpu_packages import gpu_packages
-from profkit.tunable import Parameter, Problem, Tunable
-from profkit.workload import BuildContext, Shape, Step, Workload
+from profkit.model.workload import BuildContext, Parameter, Problem, Shape, Step, Tunable, Workload
 
 _MILLION = 1 << 20
 _CONTEXTS = {"c512": 512, "half": _MILLION // 2, "full": _MILLION}

@@ -16,7 +16,7 @@ import torch
 from profkit.kernels.dcp.exchange import DISTRIBUTED
 from profkit.kernels.dcp.metadata import BatchMetadata, digest_metadata, timing_metadata
 from profkit.kernels.mla_step.sizes import Sizes
-from profkit.workload import BuildContext, InputSet
+from profkit.model.workload import BuildContext, InputSet
 
 
 @dataclass(frozen=True)

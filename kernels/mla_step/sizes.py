@@ -8,7 +8,7 @@ import torch
 
 from profkit.errors import ProfkitError
 from profkit.kernels.shapes import positive, power_of_two, real_requests, whole_heads
-from profkit.workload import BuildContext
+from profkit.model.workload import BuildContext
 
 NAME = "mla-step"
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

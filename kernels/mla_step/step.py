@@ -14,7 +14,7 @@ from profkit.kernels.mla_step.decode import DecodeBuffers, decode, decode_config
 from profkit.kernels.mla_step.inputs import Inputs, LayerInputs, draw_inputs
 from profkit.kernels.mla_step.norm import rms_norm
 from profkit.kernels.mla_step.sizes import NAME, Sizes
-from profkit.workload import BuildContext, InputSet, Layer, Scope, Step
+from profkit.model.workload import BuildContext, InputSet, Layer, Scope, Step
 
 #: Fills ``target [N, R, h, width]`` on the current stream: ``target[n]`` is rank n's ``source [R, h, width]``.
 QueryGather = Callable[[torch.Tensor, torch.Tensor], None]

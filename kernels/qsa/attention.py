@@ -10,7 +10,7 @@ from profkit.kernels.qsa.merge import Merge, merge_splits
 from profkit.kernels.qsa.operands import Operands, Workspace
 from profkit.kernels.qsa.split import split_attention
 from profkit.kernels.qsa.tables import Launch
-from profkit.workload import Scope
+from profkit.model.workload import Scope
 
 
 def no_scope(name: str) -> nullcontext[None]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from profkit.tunable import Parameter
-from profkit.workload import ShapeValue
+from profkit.model.workload import Parameter, ShapeValue
 
 BLOCK_N = (32, 64, 128)
 SPLITS = (1, 2, 4, 8, 16, 32, 64)

@@ -11,7 +11,7 @@ from profkit.kernels.qsa.inputs import CHOSEN, Batch, BatchSizes
 from profkit.kernels.qsa.operands import Operands
 from profkit.kernels.qsa.selection import RATIO, selection_width
 from profkit.kernels.shapes import positive, power_of_two
-from profkit.workload import BuildContext
+from profkit.model.workload import BuildContext
 
 _WORKLOAD = "qsa-attention"
 

@@ -16,7 +16,7 @@ from profkit.kernels.qsa.reference import gated_attention
 from profkit.kernels.qsa.sizes import Sizes, draw_operands, sizes_of
 from profkit.kernels.qsa.tables import Launch, entry, launch, region, table_for
 from profkit.kernels.qsa.variants import DROPPED, LOOP_SUFFIX, PLAIN_SUFFIX, VARIANTS, table_of
-from profkit.workload import BuildContext, InputSet, Layer, References, Scope, Step
+from profkit.model.workload import BuildContext, InputSet, Layer, References, Scope, Step
 
 #: rtol and atol: those of the upstream kernel's tests.
 TOLERANCE = (2e-2, 2e-2)

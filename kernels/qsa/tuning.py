@@ -15,8 +15,7 @@ from profkit.kernels.qsa.sizes import draw_operands, sizes_of
 from profkit.kernels.qsa.step import TOLERANCE, half_of_cache, merge_of
 from profkit.kernels.qsa.tables import TABLES, Entry, entry, launch
 from profkit.kernels.qsa.variants import DROPPED
-from profkit.tunable import Configuration, Problem
-from profkit.workload import BuildContext
+from profkit.model.workload import BuildContext, Configuration, Problem
 
 #: Splits are there to fill a device. More programs than this are over thirty waves on any of today's, and their partial
 #: outputs gigabytes; the known tables ask for 8,192 at most.

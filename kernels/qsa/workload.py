@@ -5,8 +5,7 @@ from __future__ import annotations
 from profkit.kernels.gpu_packages import gpu_packages
 from profkit.kernels.qsa.regions import PARAMETERS, SWEPT
 from profkit.kernels.qsa.variants import VARIANTS
-from profkit.tunable import Problem, Tunable
-from profkit.workload import BuildContext, Shape, Step, Workload
+from profkit.model.workload import BuildContext, Problem, Shape, Step, Tunable, Workload
 
 
 def _build(context: BuildContext) -> Step:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit import names as kernel_names
 from profkit.attribution.division import BETWEEN, EPILOGUE, PROLOGUE, Ints
 from profkit.attribution.segments import Layering, Misfit, label
 from profkit.attribution.similarity import is_variant
 from profkit.errors import ProfkitError
+from profkit.model import names as kernel_names
 
 
 @dataclass(frozen=True)

@@ -18,31 +18,17 @@ from profkit.attribution.division import BETWEEN, EPILOGUE, PROLOGUE, UNKNOWN, I
 from profkit.attribution.lanes import Lane, lanes_of
 from profkit.attribution.ledger import METHODS, Attribution
 from profkit.attribution.op_order import OpCodes, op_codes
-from profkit.attribution.period import Phase
 from profkit.attribution.scopes import ScopeTable
 from profkit.attribution.segments import Layering, Misfit, layer_texts
 from profkit.attribution.told import TOLD, told_layers, told_misfits, told_more
-from profkit.layers import place
-from profkit.steps import WHOLE_RECORDING, Steps
-from profkit.trace import Diagnostic, Trace
+from profkit.model.census import Phase
+from profkit.model.scope import place
+from profkit.model.selection import Hints
+from profkit.model.steps import WHOLE_RECORDING, Steps
+from profkit.model.trace import Diagnostic, Trace
 
 #: Where ops of a step go that are known to be in no layer.
 OUTSIDE = {PROLOGUE: "(prologue)", EPILOGUE: "(epilogue)", BETWEEN: "(between layers)"}
-
-
-@dataclass(frozen=True)
-class Hints:
-    """What the user says about layers; regular expressions for kernel names.
-
-    Args:
-        anchor: a kernel that runs once a layer and begins it.
-        anchor_end: a kernel that ends the layer.
-        start: canonical name of the kernel with which layers by period begin, so that two traces share one phase.
-    """
-
-    anchor: str | None = None
-    anchor_end: str | None = None
-    start: str | None = None
 
 
 @dataclass(frozen=True)

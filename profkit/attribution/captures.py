@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit import names as kernel_names
 from profkit.attribution.launches import join
 from profkit.attribution.modules import module_ranges
 from profkit.attribution.scopes import ScopeTable, scopes_at, user_ranges
-from profkit.layers import place
-from profkit.trace import Trace
+from profkit.model import names as kernel_names
+from profkit.model.scope import place
+from profkit.model.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from profkit.attribution.op_order import Groups, Ints, grouped
-from profkit.trace import Trace, joint_key
+from profkit.model.trace import Trace, joint_key
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from profkit.attribution.launches import LaunchJoin
 from profkit.attribution.scopes import ScopeTable, scopes_at
-from profkit.trace import Trace
+from profkit.model.trace import Trace
 
 
 def attribute(

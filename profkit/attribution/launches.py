@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profkit.trace import NONE, Trace, joint_key
+from profkit.model.trace import NONE, Trace, joint_key
 
 
 @dataclass(frozen=True)

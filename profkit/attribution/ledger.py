@@ -13,7 +13,7 @@ from profkit.attribution import launch_range, lineage, overhead, sequence
 from profkit.attribution.launches import LaunchJoin, join
 from profkit.attribution.scopes import ScopeTable, user_ranges
 from profkit.attribution.sequence import CaptureTrace
-from profkit.trace import Diagnostic, Trace
+from profkit.model.trace import Diagnostic, Trace
 
 #: Index 0 means that no method placed the op.
 METHODS = ("none", "lineage", "launch range", "sequence", "anchor", "period")

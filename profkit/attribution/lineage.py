@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.attribution.scopes import ScopeTable, scopes_at
-from profkit.trace import NONE, Trace
+from profkit.model.trace import NONE, Trace
 
 
 @dataclass(frozen=True)

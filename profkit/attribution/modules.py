@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from profkit.trace import RANGES, table
+from profkit.model.trace import RANGES, table
 
 _MODULE = re.compile(r"^nn\.Module: (.+)_(\d+)$")
 #: How model code names the class of a whole layer: LlamaDecoderLayer, BertLayer, GPT2Block. The outermost module of

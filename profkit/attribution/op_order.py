@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profkit import names as kernel_names
-from profkit.trace import Trace
+from profkit.model import names as kernel_names
+from profkit.model.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from profkit import names as kernel_names
 from profkit.attribution.launches import LaunchJoin
-from profkit.trace import Trace
+from profkit.model import names as kernel_names
+from profkit.model.trace import Trace
 
 SCOPE = "(replay overhead)"
 #: The fill of an int64 tensor, in a canonical name.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,25 +10,13 @@ from profkit.attribution import motif
 from profkit.attribution.division import Ints
 from profkit.attribution.segments import Layering, Misfit, label
 from profkit.attribution.similarity import is_variant
+from profkit.model.census import Phase
 
 #: Below this share of its ops in layers, a sequence repeats something, but not the layers of a model.
 _LEAST_COVERAGE = 0.5
 #: A layer more is worth less than one op that it leaves unexplained, so that a piece of the prologue makes no layer;
 #: and more than nothing, so that of divisions that explain as much the finest counts.
 _WORTH_OF_LAYER = 0.5
-
-
-@dataclass(frozen=True)
-class Phase:
-    """Where layers begin, which is a convention, and what a second trace needs to follow it.
-
-    Args:
-        start: canonical name of the kernel with which layers begin.
-        once: canonical names of the kernels that run once in every kind of layer, in the layer's order.
-    """
-
-    start: str
-    once: tuple[str, ...]
 
 
 def layers(codes: Ints, names: Mapping[int, str], start: str | None = None) -> tuple[Layering, bool] | Misfit:

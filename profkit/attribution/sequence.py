@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit import names as kernel_names
 from profkit.attribution.alignment import Aligned, by_count, by_name
 from profkit.attribution.captures import Capture, captures_in
 from profkit.attribution.lanes import overlapping
@@ -24,8 +23,9 @@ from profkit.attribution.launches import LaunchJoin
 from profkit.attribution.op_order import Groups, grouped, op_codes
 from profkit.attribution.scopes import ScopeTable
 from profkit.attribution.told import short
-from profkit.layers import place
-from profkit.trace import NONE, Diagnostic, Trace, joint_key
+from profkit.model import names as kernel_names
+from profkit.model.scope import place
+from profkit.model.trace import NONE, Diagnostic, Trace, joint_key
 
 Ints = npt.NDArray[np.int64]
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from profkit import names as kernel_names
 from profkit.attribution.division import EPILOGUE, PROLOGUE, UNKNOWN, Ints
 from profkit.attribution.segments import Layering, kind_letter
-from profkit.trace import Diagnostic
+from profkit.model import names as kernel_names
+from profkit.model.trace import Diagnostic
 
 #: Kinds of step that are reported one by one; a server records hundreds of graphs.
 TOLD = 4

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from profkit import run_dir, trace_digests
 from profkit.capture import command_recorder, process, record
 from profkit.errors import ProfkitError
+from profkit.runs import run_dir, trace_digests
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from profkit.errors import ProfkitError
 if TYPE_CHECKING:
     import torch
 
-    from profkit.workload import References
+    from profkit.model.workload import References
 
 #: Elements that are compared at a time, in double precision.
 CHUNK = 1 << 24

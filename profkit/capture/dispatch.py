@@ -21,7 +21,7 @@ from profkit.capture.dispatch_file import SCHEMA, Recording
 from profkit.capture.dispatch_rules import is_skippable_matmul, is_users_own, launch_kind
 from profkit.capture.job import Job
 from profkit.capture.triton_intercept import intercepted
-from profkit.workload import Step
+from profkit.model.workload import Step
 
 #: Where a custom operator's implementation is registered, in the order of preference on a CPU.
 _IMPLEMENTATION_KEYS = (DispatchKey.CPU, DispatchKey.CompositeExplicitAutograd)

@@ -18,7 +18,7 @@ from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 
 if TYPE_CHECKING:
-    from profkit.trace import Trace
+    from profkit.model.trace import Trace
 
 SCHEMA = "profkit.floor/1"
 PROFILERS = ("auto", "nsys", "torch")

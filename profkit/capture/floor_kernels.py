@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from profkit.workload import BuildContext, InputSet, Layer, Scope, Shape, Step, Workload
+from profkit.model.workload import BuildContext, InputSet, Layer, Scope, Shape, Step, Workload
 
 #: 128 threads, as in torch's elementwise kernels, which are what runs at the floor in practice.
 NUM_WARPS = 4

@@ -16,7 +16,7 @@ from profkit.capture.device import describe_device, describe_versions
 from profkit.capture.job import Job
 from profkit.capture.process_group import aligner, backend, joined
 from profkit.capture.ranges import choose, no_ranges
-from profkit.workload import Scope, Step
+from profkit.model.workload import Scope, Step
 
 #: torch.cuda is only partly annotated; through this name strict type checking leaves its calls alone.
 _cuda: Any = torch.cuda

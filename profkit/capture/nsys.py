@@ -1,6 +1,6 @@
 """Recording with Nsight Systems: its command lines, the export of what it recorded, and why it recorded nothing.
 
-Which nsys is used, and the names that captures need of `profkit.nsight_systems`, come from there.
+Which nsys is used, and the names that captures need of `profkit.readers.nsight_systems`, come from there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 from profkit.capture.process import describe_status, started, tail, wait
 from profkit.errors import ProfkitError
-from profkit.nsight_systems import BINARY_VARIABLE, MINIMUM, Nsys, candidates, check, export_command, find
+from profkit.readers.nsight_systems import BINARY_VARIABLE, MINIMUM, Nsys, candidates, check, export_command, find
 
 __all__ = [
     "BINARY_VARIABLE",

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit import planned as planned_file
-from profkit import run_dir
 from profkit.capture import pairs_plan, process, progress, set_aside
 from profkit.capture.floor import Floor
 from profkit.capture.pairs_plan import Arm, Repetition
@@ -21,6 +19,8 @@ from profkit.capture.plan_file import check_same, locked
 from profkit.capture.workload_run import Session, plan, record_into
 from profkit.errors import ProfkitError
 from profkit.number_ranges import check_number
+from profkit.runs import planned as planned_file
+from profkit.runs import run_dir
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit import run_dir
 from profkit.capture.plan import Plan
 from profkit.capture.plan_file import source_digest, write_json
 from profkit.errors import ProfkitError
-from profkit.planned import PLAN_FILE, SCHEMA
+from profkit.runs import run_dir
+from profkit.runs.planned import PLAN_FILE, SCHEMA
 
 #: Pairs where `--against` is given and `--pairs` is not: a sign test on seven can reach p = 0.016, and still 0.031
 #: where one pair is set aside.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from profkit.capture.rocprofv3 import Rocprofv3
 from profkit.errors import ProfkitError
+from profkit.model.workload import Shape, ShapeValue, Workload
 from profkit.number_ranges import check_number
-from profkit.workload import Shape, ShapeValue, Workload
 
 PROFILERS = ("auto", "nsys", "rocprofv3", "torch", "dispatch")
 #: Building a model-sized workload and compiling its kernels takes minutes at worst; a rank that hangs takes for ever.

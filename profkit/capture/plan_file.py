@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit.errors import ProfkitError
-from profkit.whole_files import write_whole
+from profkit.runs.whole_files import write_whole
 
 
 def source_digest(spec: str) -> str | None:

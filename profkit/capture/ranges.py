@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from profkit.errors import ProfkitError
 
 if TYPE_CHECKING:
-    from profkit.workload import Scope
+    from profkit.model.workload import Scope
 
 
 def no_ranges(_name: str) -> nullcontext[None]:

@@ -14,7 +14,7 @@ from profkit.capture import digests, nsys, rocprofv3
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
 from profkit.capture.plan import Plan
-from profkit.wording import counted
+from profkit.model.wording import counted
 
 
 def workload_record(
@@ -42,7 +42,7 @@ def workload_record(
         graph_level: the step at graph level, if it was asked for.
         trace: the trace's file name.
         files: names of all files beside run.json.
-        trace_sha256: from `profkit.trace_digests.digests`.
+        trace_sha256: from `profkit.runs.trace_digests.digests`.
         repetition: which of the repetitions of a repeated capture this is, None for a single one.
         ranks: which of a job's ranks this is, None for a process without a group.
     """
@@ -107,7 +107,7 @@ def command_record(
         exit_code: the program's.
         trace: the trace's file name.
         files: names of all files beside run.json.
-        trace_sha256: from `profkit.trace_digests.digests`.
+        trace_sha256: from `profkit.runs.trace_digests.digests`.
         warnings: of the recording.
     """
     warnings = list(warnings)

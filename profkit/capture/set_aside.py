@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profkit.wording import counted
+from profkit.model.wording import counted
 
 
 @dataclass(frozen=True)

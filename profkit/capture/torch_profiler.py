@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from profkit.scrubbing import kineto
+from profkit.scrub import kineto
 
 TRACE_FILE = "trace.kineto.json.gz"
 

@@ -21,7 +21,7 @@ from profkit.capture import parent
 from profkit.capture.job import FLOOR_SPEC, Job, read_job, write_result
 from profkit.capture.plan import resolve_shapes, resolve_variant
 from profkit.errors import ProfkitError
-from profkit.workload import BuildContext, ShapeValue, Step, Workload
+from profkit.model.workload import BuildContext, ShapeValue, Step, Workload
 
 
 def build(job: Job, workload: Workload, shapes: Mapping[str, ShapeValue], variant: str, device: str) -> Step:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit import run_dir, trace_digests
 from profkit.capture import dispatch_file, graph_level, nsys, process, ranks, record, rocprofv3, torch_profiler
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
@@ -17,6 +16,7 @@ from profkit.capture.job import Job, make_job
 from profkit.capture.plan import Options, Plan, check_options, resolve_shapes, resolve_variant
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
+from profkit.runs import run_dir, trace_digests
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from profkit.capture.plan import Options
 from profkit.errors import ProfkitError
-from profkit.wording import counted
+from profkit.model.wording import counted
 
 if TYPE_CHECKING:
     from profkit.capture.pairs import Finished, PairsOptions

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from profkit import planned, runs
-from profkit.census_model import Census
 from profkit.commands.output import FORMATS, json_text, require_format, write
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates, Input, Reason
 from profkit.errors import Exit, NothingSelectedError, ProfkitError
-from profkit.phases import in_phase
-from profkit.selection import Selection
-from profkit.wording import are, were
+from profkit.model.census import Census
+from profkit.model.selection import Selection
+from profkit.model.wording import are, were
+from profkit.runs import files, planned
+from profkit.runs.phases import in_phase
 
 #: Pairs that a sentence lists.
 _LISTED = 6
@@ -46,7 +46,7 @@ class Side:
     """The runs of one side: ranks of a job, or repeated captures of one arm."""
 
     label: str
-    runs: Sequence[runs.RunFile]
+    runs: Sequence[files.RunFile]
 
 
 def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
@@ -59,7 +59,7 @@ def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
         return _arms(specs[0])
     if len(specs) != 2:
         raise ProfkitError(f"A diff takes two sides, before and after; {len(specs)} were given.")
-    found = [runs.find(spec) for spec in specs]
+    found = [files.find(spec) for spec in specs]
     labels = [f[0].label if len(f) == 1 else spec for f, spec in zip(found, specs, strict=True)]
     if labels[0] == labels[1]:
         labels = list(specs)  # one name for both sides would make the report unreadable
@@ -67,11 +67,11 @@ def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
     return Side(labels[0], found[0]), Side(labels[1], found[1])
 
 
-def _told_apart(sides: Sequence[Sequence[runs.RunFile]]) -> list[list[runs.RunFile]]:
+def _told_apart(sides: Sequence[Sequence[files.RunFile]]) -> list[list[files.RunFile]]:
     """The runs of both sides, those that share a name called by their paths."""
     named = Counter(run.label for side in sides for run in side)
 
-    def path(run: runs.RunFile) -> str:
+    def path(run: files.RunFile) -> str:
         return (run.trace if run.record is None else run.trace.parent).as_posix()
 
     return [
@@ -81,8 +81,8 @@ def _told_apart(sides: Sequence[Sequence[runs.RunFile]]) -> list[list[runs.RunFi
 
 def _arms(spec: str) -> tuple[Side, Side]:
     """The two arms of a directory, the one that its capture named first before the other."""
-    arms: dict[str, list[runs.RunFile]] = {}
-    for run in runs.find(spec):
+    arms: dict[str, list[files.RunFile]] = {}
+    for run in files.find(spec):
         arms.setdefault(run.label.split("/")[0], []).append(run)
     if len(arms) != 2 or all(arm.isdigit() for arm in arms):
         raise ProfkitError(
@@ -92,7 +92,7 @@ def _arms(spec: str) -> tuple[Side, Side]:
     return Side(order[0], arms[order[0]]), Side(order[1], arms[order[1]])
 
 
-def _baseline_first(spec: str, arms: Mapping[str, Sequence[runs.RunFile]]) -> list[str]:
+def _baseline_first(spec: str, arms: Mapping[str, Sequence[files.RunFile]]) -> list[str]:
     """The names of two arms in the order in which their capture was asked for them, whichever repetitions are there.
 
     Arms lie there by name. capture.json has their order; without it the place of any repetition tells, because pairs
@@ -117,7 +117,7 @@ def _baseline_first(spec: str, arms: Mapping[str, Sequence[runs.RunFile]]) -> li
 _NO_PLACE = -1
 
 
-def _place(run: runs.RunFile) -> int:
+def _place(run: files.RunFile) -> int:
     """Which arm of its capture a repetition says that it is of, from 0; `_NO_PLACE` where it says nothing."""
     repetition = (run.record or {}).get("repetition")
     said = [repetition.get(name) for name in ("sequence", "pair")] if isinstance(repetition, Mapping) else []
@@ -176,14 +176,14 @@ def _stalled(side: Side) -> Iterator[Reason]:
 
 def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Input]:
     every = [*before.runs, *after.runs]
-    identities = runs.identities(every)
+    identities = files.identities(every)
     censuses: dict[str, Census] = {}
     inputs: list[Input] = []
     for run, identity in zip(every, identities, strict=True):
         # The same recording on both sides is read once.
         if identity not in censuses:
             try:
-                censuses[identity] = runs.census_of(run, selection)
+                censuses[identity] = files.census_of(run, selection)
             except NothingSelectedError as error:
                 raise ProfkitError(_one_sided(error, run.label, after=len(inputs) >= len(before.runs))) from None
             if inputs and run not in before.runs:
@@ -191,7 +191,7 @@ def _inputs(before: Side, after: Side, selection: Selection) -> tuple[Input, Inp
                 censuses[identity] = in_phase(inputs[0].census, censuses[identity], _recount(run, selection))
         # Counts without times are the same in every run by nature: only one file given twice is the same recording.
         own = identity if censuses[identity].info.timed else str(run.trace.resolve())
-        inputs.append(Input(run.label, runs.noted(censuses[identity], run), run.record, own))
+        inputs.append(Input(run.label, files.noted(censuses[identity], run), run.record, own))
     sides = [_distinct(side) for side in (inputs[: len(before.runs)], inputs[len(before.runs) :])]
     first, second = (
         dataclasses.replace(side[0], label=label, more=tuple(side[1:]), own=side[0].label if len(side) > 1 else None)
@@ -224,8 +224,8 @@ def _distinct(side: Sequence[Input]) -> Sequence[Input]:
     return side
 
 
-def _recount(run: runs.RunFile, selection: Selection) -> Callable[[str], Census]:
-    return lambda start: runs.census_of(run, dataclasses.replace(selection, start=start))
+def _recount(run: files.RunFile, selection: Selection) -> Callable[[str], Census]:
+    return lambda start: files.census_of(run, dataclasses.replace(selection, start=start))
 
 
 def render(comparison: Comparison, output_format: str) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 from profkit.capture.plan import did_you_mean
 from profkit.errors import ProfkitError
-from profkit.tunable import Tunable
-from profkit.workload import Workload
+from profkit.model.workload import Tunable, Workload
 
 FORMATS = ("text", "json")
 #: Regions that a paragraph names before the others are only counted; the JSON has all.

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from profkit import runs
-from profkit.census_model import Census
 from profkit.commands.output import FORMATS, json_text, require_format, write
+from profkit.counting.integrity import no_layers_advice
 from profkit.errors import CannotTellError
-from profkit.integrity import no_layers_advice
+from profkit.model.census import Census
+from profkit.model.selection import Selection
 from profkit.reporters import layers_data
-from profkit.selection import Selection
+from profkit.runs import files
 
 
 def layers(specs: Sequence[str], selection: Selection, output_format: str, floor_us: float | None = None) -> None:
@@ -23,11 +23,11 @@ def layers(specs: Sequence[str], selection: Selection, output_format: str, floor
         CannotTellError: a run has no layers to report; what it does have is printed first.
     """
     require_format(output_format, FORMATS)
-    named = [(spec, run) for spec in specs for run in runs.find(spec)]
+    named = [(spec, run) for spec in specs for run in files.find(spec)]
     labels = Counter(run.label for _, run in named)
     # Two runs of one name could not be told apart in the report.
     found = [replace(r, label=f"{spec.rstrip('/')}/{r.label}") if labels[r.label] > 1 else r for spec, r in named]
-    counted = [(run, runs.noted(runs.census_of(run, selection), run)) for run in found]
+    counted = [(run, files.noted(files.census_of(run, selection), run)) for run in found]
     data = layers_data.report(counted, floor_us)
     if output_format == "text":
         from profkit.reporters import terminal
@@ -47,7 +47,7 @@ def layers(specs: Sequence[str], selection: Selection, output_format: str, floor
         _require_layers(run, census)
 
 
-def _require_layers(run: runs.RunFile, census: Census) -> None:
+def _require_layers(run: files.RunFile, census: Census) -> None:
     if census.refusal is not None:
         raise CannotTellError(census.refusal.code, f"{run.label}: {census.refusal.message}")
     if not census.kinds or not census.chosen.selected_layers:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from profkit import run_dir, trace_digests
 from profkit.errors import ProfkitError
-from profkit.scrubbing import record
-from profkit.scrubbing.trace_file import scrub_trace, trace_name
+from profkit.runs import run_dir, trace_digests
+from profkit.scrub import record
+from profkit.scrub.trace_file import scrub_trace, trace_name
 
 
 def scrub(source: Path, target: Path, *, force: bool) -> str:

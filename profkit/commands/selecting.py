@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from profkit.selection import Selection
+    from profkit.model.selection import Selection
 
 
 def _selection(
@@ -37,7 +37,7 @@ def _selection(
     anchor_end: Annotated[str | None, typer.Option(help="Regular expression: a kernel that ends the layer.")] = None,
 ) -> Selection:
     """The options by which `layers` and `diff` choose steps and layers."""
-    from profkit.selection import Selection
+    from profkit.model.selection import Selection
 
     return Selection(layers, scope, steps, graph, layer_kind, capture_trace, anchor, anchor_end)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from profkit.commands.output import json_text, require_format, write
 from profkit.errors import Exit, ProfkitError
-from profkit.whole_files import write_whole
+from profkit.runs.whole_files import write_whole
 
 if TYPE_CHECKING:
     from profkit.sweep.plan import Options

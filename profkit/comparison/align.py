@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.census_model import KindCensus
+from profkit.model.census import KindCensus
 
 Ints = npt.NDArray[np.int64]
 #: What makes two slots the same launch: where it is in its layer, its canonical name, its kind.

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from profkit import jobs, roles
 from profkit.comparison.model import Input, Reason
-from profkit.integrity import no_layers_advice
-from profkit.merging import same_layers
-from profkit.steps import UNDER_RECORDED_SHARE
-from profkit.wording import are, counted
+from profkit.counting import ranks
+from profkit.counting.integrity import no_layers_advice
+from profkit.counting.ranks import same_layers
+from profkit.model.steps import UNDER_RECORDED_SHARE
+from profkit.model.wording import are, counted
 
 T = TypeVar("T")
 
@@ -96,14 +96,14 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
 def _other_ranks(before: Input, after: Input) -> Iterator[Reason]:
     """Jobs of other numbers of ranks, and ranks that are missing from some of them."""
     records = [[run.record for run in side.runs] for side in (before, after)]
-    sizes = [jobs.world_sizes(side) for side in records]
+    sizes = [ranks.world_sizes(side) for side in records]
     if sizes[0] != sizes[1]:
         shown = " and ".join(", ".join(map(str, sorted(s))) for s in sizes)
         yield Reason("other-ranks", f"The jobs have other numbers of ranks: {shown}. Capture both with one --nproc.")
         return
-    there = {ranks for side in records for ranks in jobs.ranks_by_job(side)}
+    there = {together for side in records for together in ranks.ranks_by_job(side)}
     if len(there) > 1:
-        shown = " and ".join(", ".join(map(str, sorted(ranks))) for ranks in sorted(there, key=sorted))
+        shown = " and ".join(", ".join(map(str, sorted(together))) for together in sorted(there, key=sorted))
         message = f"Not every job has the same ranks here: {shown}. Compare all of them, or the same rank of each."
         yield Reason("other-ranks", message)
 
@@ -175,7 +175,7 @@ def _are_exchanges(run: Input) -> bool:
     scopes = layers["scope"].iloc[slots["layer"].to_numpy()]
     held = {
         f"{scope}/{inside}" if inside else scope
-        for scope, inside, role in zip(scopes, slots["inside"], roles.of_slots(slots, run.record), strict=True)
+        for scope, inside, role in zip(scopes, slots["inside"], ranks.of_slots(slots, run.record), strict=True)
         if role == "collective"
     }
     return set(run.census.silent_nodes.layer_scopes) <= held

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profkit import names as kernel_names
 from profkit.comparison import cut_names, recordings, step_times
 from profkit.comparison import work as work_status
 from profkit.comparison.align import align
@@ -18,7 +17,8 @@ from profkit.comparison.statuses import statuses_of
 from profkit.comparison.step_kinds import matched
 from profkit.comparison.thresholds import OVER_RUNS, Thresholds
 from profkit.comparison.verdict import judge
-from profkit.floor import floor_of
+from profkit.counting.floor import floor_of
+from profkit.model import names as kernel_names
 
 
 def compare(

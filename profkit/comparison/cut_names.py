@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from profkit.census_model import KindCensus
 from profkit.comparison.model import Reason
-from profkit.names import canonical
+from profkit.model.census import KindCensus
+from profkit.model.names import canonical
 
 #: A shorter text is a prefix of too much: ``void at::`` begins thousands of names.
 _SHORTEST_CUT = 24

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.census_model import KindCensus
 from profkit.comparison.model import Finding, LayerChange, Net, Samples, StepTimes
 from profkit.comparison.rows import Row
 from profkit.comparison.statistics import Differences, differences
 from profkit.comparison.thresholds import Floats, Thresholds
+from profkit.model.census import KindCensus
 
 
 def row_differences(

@@ -10,7 +10,7 @@ import numpy as np
 
 from profkit.comparison.model import Comparison, Finding, Fusion, Gates, LayerChange, Reason
 from profkit.comparison.others import others
-from profkit.wording import are, counted, signed, were
+from profkit.model.wording import are, counted, signed, were
 
 
 def check(

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from profkit import jobs
-from profkit.census_model import Census, KindCensus
 from profkit.comparison.rows import Row
 from profkit.comparison.thresholds import Thresholds
+from profkit.counting import ranks
+from profkit.counting.floor import Floor
+from profkit.counting.ranks import merge
 from profkit.errors import Exit
-from profkit.floor import Floor
-from profkit.merging import merge
+from profkit.model.census import Census, KindCensus
 
 Verdict = Literal["confirmed", "refuted", "changed", "neutral", "inconclusive"]
 Work = Literal["preserved", "consistent", "unknown", "lost"]
@@ -69,7 +69,7 @@ class Input:
     @property
     def jobs(self) -> list[int]:
         """For each run the number of the job that it is a rank of; a run that is no rank is a job of its own."""
-        return jobs.numbers([run.record for run in self.runs])
+        return ranks.numbers([run.record for run in self.runs])
 
     @property
     def independent_runs(self) -> int:

@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from profkit.census_model import KindCensus
 from profkit.comparison.align import PAIRING_SCOPE
 from profkit.comparison.model import Reason
+from profkit.model.census import KindCensus
 
 
 def comparable_scopes(before: KindCensus, after: KindCensus) -> tuple[KindCensus, KindCensus, list[Reason]]:

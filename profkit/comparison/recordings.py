@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from profkit import jobs, trace_digests
 from profkit.comparison.comparable import few_replays, lost_replays
 from profkit.comparison.model import Input, Reason
-from profkit.merging import unlike
-from profkit.wording import are, counted
+from profkit.counting import ranks
+from profkit.counting.ranks import unlike
+from profkit.model.wording import are, counted
+from profkit.runs import trace_digests
 
 #: Diagnostics of a census by which ops are missing, doubled or not placed, or run.json is of another trace; the rest is
 #: about methods and settings.
@@ -26,7 +27,7 @@ _LOSSES = (
     "cyclic-origin",
     "node-created-twice",
     "origin-not-recorded",
-    jobs.ALONE,
+    ranks.ALONE,
     trace_digests.REPLACED,
 )
 #: In a diff, runs are set aside; broken rows have another code there.
@@ -44,7 +45,7 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
         more = [run for run in side.runs if _more_replays(run)]
         if more:
             yield Reason("more-replays", _several(side, len(more)) + _many_replays(more[0]))
-        said_by_run = jobs.diagnostics([(run.record, run.census) for run in side.runs])
+        said_by_run = ranks.diagnostics([(run.record, run.census) for run in side.runs])
         for code in _LOSSES:
             said = [
                 (run.label, d.message)
@@ -79,7 +80,7 @@ def _several(side: Input, count: int) -> str:
 
 def ranks_as_runs(before: Input, after: Input) -> Iterator[Reason]:
     """Bare traces that are compared as independent runs and may be ranks of one job."""
-    sides = [(side.label, jobs.may_be_ranks([(r.record, r.census) for r in side.runs])) for side in (before, after)]
+    sides = [(side.label, ranks.may_be_ranks([(r.record, r.census) for r in side.runs])) for side in (before, after)]
     found = [f"{count} files of {label}" for label, count in sides if count > 1]
     if found and before.census.info.timed:
         message = (

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.census_model import KindCensus
 from profkit.comparison.align import ABSENT, scope_column
+from profkit.model.census import KindCensus
 
 Ints = npt.NDArray[np.int64]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profkit.census_model import UNATTRIBUTED
 from profkit.comparison.model import Status
 from profkit.comparison.rows import Row
+from profkit.model.census import UNATTRIBUTED
 
 #: A launch outside the layers that lasts less than this share of the one that is gone does other work.
 _SAME_WORK = 0.5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from profkit.census_model import Census, KindCensus
 from profkit.comparison.model import Input, Reason
+from profkit.model.census import Census, KindCensus
 
 #: Two kinds whose likeness to the other side differs by less are not told apart by their kernels.
 _TELLING = 0.02

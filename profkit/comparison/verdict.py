@@ -13,8 +13,8 @@ from profkit.comparison.gates import in_every_layer
 from profkit.comparison.model import Comparison, Finding, Gates, Reason, Verdict
 from profkit.comparison.others import others
 from profkit.comparison.work import NOT_REPRODUCIBLE
-from profkit.jobs import world_sizes
-from profkit.wording import are, counted, signed
+from profkit.counting.ranks import world_sizes
+from profkit.model.wording import are, counted, signed
 
 
 def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comparison:

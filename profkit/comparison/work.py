@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profkit import jobs, trace_digests
 from profkit.comparison import references
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
-from profkit.wording import counted
+from profkit.counting import ranks
+from profkit.model.wording import counted
+from profkit.runs import trace_digests
 
 #: The code of outputs that differ from run to run: work is unknown then, whatever the traces show.
 NOT_REPRODUCIBLE = "digests-not-reproducible"
@@ -113,7 +114,7 @@ Inputs = tuple[int | None, Any]
 
 
 def _inputs(run: Input) -> Inputs:
-    of = jobs.rank_of(run.record)
+    of = ranks.rank_of(run.record)
     return None if of is None else of.rank, (run.record or {}).get("seed")
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.trace import NONE, Diagnostic, categorical
-from profkit.wording import are, counted, have
+from profkit.model.trace import NONE, Diagnostic, categorical
+from profkit.model.wording import are, counted, have
 
 #: Characters of a decimal that the vectorised parser reads; longer ones (a float's 17 digits and more) go to `Decimal`.
 _WIDTH = 24

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import NONE
 from profkit.readers.columns import Texts
-from profkit.trace import NONE
 
 _PLAIN_FIELD = r'(?:"[^"]*"|[^",]*)'
 _PLAIN_LINE = re.compile(rf"{_PLAIN_FIELD}(?:,{_PLAIN_FIELD})*")

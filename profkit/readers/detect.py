@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import Trace
 from profkit.readers.duplicates import without_duplicates
 from profkit.readers.peers import missing_peers
-from profkit.trace import Trace
 
 #: Enough for every format's first keys; headers of Kineto files with many ranks run to tens of kilobytes.
 HEAD_BYTES = 64 * 1024

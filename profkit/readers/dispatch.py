@@ -15,7 +15,7 @@ import numpy as np
 
 from profkit.capture.dispatch_file import SCHEMA
 from profkit.errors import ProfkitError
-from profkit.trace import LAUNCHES, NODES, OP_DETAIL, OPS, RANGES, Diagnostic, Info, Process, Trace, table
+from profkit.model.trace import LAUNCHES, NODES, OP_DETAIL, OPS, RANGES, Diagnostic, Info, Process, Trace, table
 
 #: The synthetic identities: one thread, one graph, one launch of it.
 _THREAD = 1

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from profkit.trace import Diagnostic, Trace
-from profkit.wording import are, counted
+from profkit.model.trace import Diagnostic, Trace
+from profkit.model.wording import are, counted
 
 _IDENTITY = ["process", "device", "stream", "start", "end", "correlation", "node", "name", "kind"]
 

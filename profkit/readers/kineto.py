@@ -19,20 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import ProfkitError
-from profkit.readers.columns import (
-    broken_rows,
-    graph_trace,
-    joined,
-    set_aside_note,
-    sorted_ranges,
-    split_broken,
-)
-from profkit.readers.hook_text import module_path
-from profkit.readers.json_stream import GZIP_MAGIC, ArrayStream
-from profkit.readers.kineto_header import Header, read_header
-from profkit.readers.kineto_rows import DOMAINS, Columns, DetailEvent, Event, KinetoRows
-from profkit.readers.unsupported import LEGACY_ROCPROF_KEY
-from profkit.trace import (
+from profkit.model.trace import (
     LAUNCH_APIS,
     LAUNCHES,
     NODES,
@@ -48,7 +35,20 @@ from profkit.trace import (
     categorical,
     table,
 )
-from profkit.wording import are, counted, were
+from profkit.model.wording import are, counted, were
+from profkit.readers.columns import (
+    broken_rows,
+    graph_trace,
+    joined,
+    set_aside_note,
+    sorted_ranges,
+    split_broken,
+)
+from profkit.readers.hook_text import module_path
+from profkit.readers.json_stream import GZIP_MAGIC, ArrayStream
+from profkit.readers.kineto_header import Header, read_header
+from profkit.readers.kineto_rows import DOMAINS, Columns, DetailEvent, Event, KinetoRows
+from profkit.readers.unsupported import LEGACY_ROCPROF_KEY
 
 _SNIFF_KEYS = re.compile(rb'"(?:traceEvents|deviceProperties|distributedInfo|baseTimeNanoseconds)"\s*:')
 _EVENT = re.compile(rb'\{[^{}]*"ph"\s*:\s*"[A-Za-z]"')

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from profkit.errors import ProfkitError
-from profkit.trace import Diagnostic
+from profkit.model.trace import Diagnostic
 
 _AMD_KEYS = ("roctracer_version", "rocprofiler_version", "hip_runtime_version", "hip_driver_version")
 _NVIDIA_KEYS = ("cupti_version", "cuda_runtime_version", "cuda_driver_version")

@@ -23,6 +23,6 @@ def call_name(recorded: str) -> str:
 
 
 def launch_api(recorded: str) -> str | None:
-    """One of `profkit.trace.LAUNCH_APIS`, or None for a call that launches nothing."""
+    """One of `profkit.model.trace.LAUNCH_APIS`, or None for a call that launches nothing."""
     name = call_name(recorded)
     return next((api for api, pattern in _APIS.items() if pattern.match(name)), None)

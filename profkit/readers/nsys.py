@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import Info, Trace
 from profkit.readers import nsys_ops, nsys_provenance
 from profkit.readers.columns import broken_rows, set_aside_note
 from profkit.readers.nsys_export import Export
@@ -21,7 +22,6 @@ from profkit.readers.nsys_launches import read_launches, read_nodes
 from profkit.readers.nsys_ranges import read_ranges
 from profkit.readers.nsys_tables import KERNELS, META_TABLES, NVTX, RUNTIME, SqliteTables, Tables
 from profkit.readers.sqlite_columns import Database
-from profkit.trace import Info, Trace
 
 
 def is_nsys(tables: Set[str]) -> bool:

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import Process
 from profkit.readers import nsys_provenance
 from profkit.readers.nsys_tables import Arrays, Tables
-from profkit.trace import Process
 
 #: globalPid and globalTid hold vm id, pid and tid; the low 24 bits are the thread.
 THREAD_BITS = 0xFFFFFF

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
+from profkit.model.trace import LAUNCHES, NODES, NONE, categorical, table
 from profkit.readers.columns import broken_rows
 from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.nsys_export import THREAD_BITS, Export
 from profkit.readers.nsys_tables import NODE_TABLES, RUNTIME, Column, OneOf, Text
-from profkit.trace import LAUNCHES, NODES, NONE, categorical, table
 
 
 def read_launches(export: Export) -> tuple[pd.DataFrame, int]:

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from profkit.model.trace import NONE, OP_DETAIL, OP_KINDS, OPS, categorical, table
 from profkit.readers.nsys_export import Export
 from profkit.readers.nsys_tables import COPIES, KERNELS, SETS, Arrays, Column, OneOf, Tables
-from profkit.trace import NONE, OP_DETAIL, OP_KINDS, OPS, categorical, table
 
 #: CUpti_ActivityMemcpyKind, for exports without ENUM_CUDA_MEMCPY_OPER.
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import NONE, Trace
 from profkit.readers import nsys
 from profkit.readers.columns import Texts
 from profkit.readers.nsys_tables import Arrays, Column, OneOf, Text, concatenated, text_codes
-from profkit.trace import NONE, Trace
 
 _MAGIC = b"PAR1"
 _SUFFIX = ".parquet"

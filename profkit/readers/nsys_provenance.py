@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from profkit.model.trace import NONE, Diagnostic
 from profkit.readers.nsys_tables import GRAPHS, META_TABLES, Column, Tables, Text
-from profkit.trace import NONE, Diagnostic
 
 #: DIAGNOSTIC_EVENT.severity from which the user should hear of it: 1 is information, 2 a warning, 3 an error.
 _WARNING = 2

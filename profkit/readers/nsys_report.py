@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from profkit import nsight_systems
 from profkit.errors import ProfkitError
-from profkit.readers import nsys
+from profkit.model.trace import Diagnostic, Trace
+from profkit.readers import nsight_systems, nsys
 from profkit.readers.sqlite_columns import Database
-from profkit.trace import Diagnostic, Trace
 
 #: What a report begins with; 2023.4 writes its version behind it, as 2023@4@4@54-….
 _MAGIC = b"NVIDIA Tegra Profiler Report"

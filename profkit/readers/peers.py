@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from profkit.trace import Diagnostic, Trace
+from profkit.model.trace import Diagnostic, Trace
 
 #: Kernels of NCCL and RCCL, and the all-reduce kernels of vLLM, SGLang and TensorRT-LLM. Fewer names than those of
 #: `roles.is_collective`, on purpose: here a name alone must prove that another process took part. A copy between two

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from profkit.trace import NONE
+from profkit.model.trace import NONE
 
 #: rocprofv3's directions to the notation of the other readers.
 _DIRECTIONS = {

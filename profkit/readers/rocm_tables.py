@@ -10,10 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.readers import rocm
-from profkit.readers.columns import Texts, broken_rows, graph_trace, joined, set_aside_note, sorted_ranges, split_broken
-from profkit.readers.hook_text import module_path
-from profkit.trace import (
+from profkit.model.trace import (
     LAUNCH_APIS,
     LAUNCHES,
     NODES,
@@ -29,7 +26,10 @@ from profkit.trace import (
     categorical,
     table,
 )
-from profkit.wording import are, counted
+from profkit.model.wording import are, counted
+from profkit.readers import rocm
+from profkit.readers.columns import Texts, broken_rows, graph_trace, joined, set_aside_note, sorted_ranges, split_broken
+from profkit.readers.hook_text import module_path
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

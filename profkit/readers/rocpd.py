@@ -18,11 +18,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Trace
 from profkit.readers import rocm
 from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.rocm_tables import RocmRows
 from profkit.readers.sqlite_columns import Database, quoted
-from profkit.trace import LAUNCH_APIS, NONE, OP_KINDS, Trace
 
 _DISPATCHES = "rocpd_kernel_dispatch"
 _GUID_TABLE = re.compile(rf"^{_DISPATCHES}(|_[0-9a-f_]{{36}})$")

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Trace
+from profkit.model.wording import counted, have, were
 from profkit.readers import rocm
 from profkit.readers.columns import Texts
 from profkit.readers.csv_table import CsvTable, header_of
 from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.rocm_tables import RocmRows
-from profkit.trace import LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Trace
-from profkit.wording import counted, have, were
 
 #: What a file holds, by the columns that only such files have; checked in this order. The value is the free text.
 _ROLES: dict[str, tuple[frozenset[str], str]] = {

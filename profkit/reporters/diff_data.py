@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from profkit import jobs
 from profkit.comparison.model import Comparison, Finding, Fusion, Input, StepTimes
-from profkit.floor import FACTOR
+from profkit.counting import ranks
+from profkit.counting.floor import FACTOR
 from profkit.reporters import ranks_data
 
 SCHEMA = "profkit.diff/1"
@@ -101,7 +101,7 @@ def _side(entry: Input) -> dict[str, Any]:
             {"code": code, "message": message}
             for code, message in dict.fromkeys(
                 (d.code, d.message)
-                for said in jobs.diagnostics([(run.record, run.census) for run in entry.runs])
+                for said in ranks.diagnostics([(run.record, run.census) for run in entry.runs])
                 for d in said
             )
         ],

@@ -13,12 +13,12 @@ from profkit.comparison.gates import in_every_layer
 from profkit.comparison.model import Comparison, Finding, Input, Reason, StepTimes
 from profkit.comparison.others import others
 from profkit.comparison.step_times import gap_us
-from profkit.floor import FACTOR
-from profkit.jobs import ranks_by_job
+from profkit.counting.floor import FACTOR
+from profkit.counting.ranks import ranks_by_job
+from profkit.model.wording import are, counted, signed
 from profkit.reporters import ranks_data, ranks_text
 from profkit.reporters.diff_table import DiffTable, TableRow
 from profkit.reporters.rounding import count, hundredths
-from profkit.wording import are, counted, signed
 
 
 def headline(comparison: Comparison) -> str:

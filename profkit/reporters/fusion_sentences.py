@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from profkit.comparison.model import Comparison, Finding, Fusion
+from profkit.model.wording import counted
 from profkit.reporters.diff_sentences import MAX_NAMES, interval, where
 from profkit.reporters.diff_table import DiffTable
 from profkit.reporters.rounding import hundredths
-from profkit.wording import counted
 
 _EVIDENCE = {
     "renamed": "the launch there, under a new name",

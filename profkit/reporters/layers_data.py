@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from profkit.census_model import Census, KindCensus
-from profkit.floor import FACTOR, Floor, floor_of
-from profkit.jobs import diagnostics, rank_of, shares
-from profkit.merging import same_layers, unlike
+from profkit.counting.floor import FACTOR, Floor, floor_of
+from profkit.counting.ranks import diagnostics, rank_of, same_layers, shares, unlike
+from profkit.model.census import Census, KindCensus
+from profkit.model.trace import Diagnostic
 from profkit.reporters import ranks_data
-from profkit.runs import RunFile
-from profkit.trace import Diagnostic
+from profkit.runs.files import RunFile
 
 SCHEMA = "profkit.layers/1"
 

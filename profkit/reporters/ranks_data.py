@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from profkit import jobs, roles
-from profkit.census_model import KindCensus
-from profkit.jobs import Record, Shares
+from profkit.counting import ranks
+from profkit.counting.ranks import ROLES, Record, Role, Shares
+from profkit.model.census import KindCensus
 
 if TYPE_CHECKING:
     from profkit.comparison.model import Comparison, Input
@@ -28,7 +28,7 @@ def by_role(shares: Shares, *, timed: bool) -> dict[str, dict[str, Any]]:
             "launches": shares.launches[role] / shares.per,
             "us": _us(shares.ns[role], shares.per) if timed else None,
         }
-        for role in roles.ROLES
+        for role in ROLES
     }
 
 
@@ -40,7 +40,7 @@ def of_jobs(runs: Sequence[tuple[str, Record, KindCensus]], *, timed: bool) -> l
     """
     members: dict[str, list[tuple[str, Record, KindCensus]]] = {}
     for run in runs:
-        of = jobs.rank_of(run[1])
+        of = ranks.rank_of(run[1])
         if of is not None and of.world_size > 1:
             members.setdefault(of.job, []).append(run)
     return [_job(job, own, timed=timed) for job, own in members.items()]
@@ -48,12 +48,12 @@ def of_jobs(runs: Sequence[tuple[str, Record, KindCensus]], *, timed: bool) -> l
 
 def _job(job: str, runs: Sequence[tuple[str, Record, KindCensus]], *, timed: bool) -> dict[str, Any]:
     records = [record for _, record, _ in runs]
-    waiting = jobs.waiting_ns([census for _, _, census in runs], records) if timed and len(runs) > 1 else None
+    waiting = ranks.waiting_ns([census for _, _, census in runs], records) if timed and len(runs) > 1 else None
     entries: list[dict[str, Any]] = []
     for index, (label, record, census) in enumerate(runs):
-        shares = jobs.shares(census, record)
+        shares = ranks.shares(census, record)
         parts = by_role(shares, timed=timed)
-        of = jobs.rank_of(record)
+        of = ranks.rank_of(record)
         entries.append(
             {
                 "run": label,
@@ -66,7 +66,7 @@ def _job(job: str, runs: Sequence[tuple[str, Record, KindCensus]], *, timed: boo
             }
         )
     entries.sort(key=lambda entry: entry["rank"])
-    first = jobs.rank_of(records[0])
+    first = ranks.rank_of(records[0])
     shapes = ((records[0] or {}).get("workload") or {}).get("shapes") or {}
     return {
         "job": job,
@@ -79,7 +79,7 @@ def _job(job: str, runs: Sequence[tuple[str, Record, KindCensus]], *, timed: boo
     }
 
 
-_ROLE_OF: Mapping[str, roles.Role] = {"compute": "compute", "collective": "collective", "stand_in": "stand-in"}
+_ROLE_OF: Mapping[str, Role] = {"compute": "compute", "collective": "collective", "stand_in": "stand-in"}
 
 
 def _over(entries: Sequence[Mapping[str, Any]], summary: Any) -> dict[str, float | None]:
@@ -107,7 +107,7 @@ def of_comparison(comparison: Comparison) -> dict[str, Any]:
                 for what in ("launches", "us")
                 for when, side in zip(("before", "after"), sides, strict=True)
             }
-            for role in roles.ROLES
+            for role in ROLES
         },
         "ranks": [
             {"rank": rank, "before": sides[0]["ranks"].get(rank), "after": sides[1]["ranks"].get(rank)}
@@ -122,19 +122,18 @@ def of_comparison(comparison: Comparison) -> dict[str, Any]:
 def _side(side: Input, *, timed: bool) -> dict[str, Any]:
     runs = [(run.label, run.record, run.census.chosen) for run in side.runs]
     found = of_jobs(runs, timed=timed)
-    each = [by_role(jobs.shares(census, record), timed=timed) for _, record, census in runs]
-    ranks: dict[int, list[Mapping[str, Any]]] = {}
+    each = [by_role(ranks.shares(census, record), timed=timed) for _, record, census in runs]
+    by_rank: dict[int, list[Mapping[str, Any]]] = {}
     for job in found:
         for entry in job["ranks"]:
-            ranks.setdefault(entry["rank"], []).append(entry)
+            by_rank.setdefault(entry["rank"], []).append(entry)
     return {
         "roles": {
-            role: {what: _mean([parts[role][what] for parts in each]) for what in ("launches", "us")}
-            for role in roles.ROLES
+            role: {what: _mean([parts[role][what] for parts in each]) for what in ("launches", "us")} for role in ROLES
         },
         "ranks": {
             rank: {"launches": _mean([entry["launches"] for entry in own]), **_over(own, _mean)}
-            for rank, own in ranks.items()
+            for rank, own in by_rank.items()
         },
         "skew": _over([job["skew"] for job in found], _mean) if found else None,
     }

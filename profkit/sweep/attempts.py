@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from profkit.capture.process import without_directories
 from profkit.errors import ProfkitError, Terminated
+from profkit.model.workload import Configuration, Problem
 from profkit.sweep.check import difference
 from profkit.sweep.clock import Clock, Run
 from profkit.sweep.problems import check_poisoned, check_tensors, printable
-from profkit.tunable import Configuration, Problem
 
 if TYPE_CHECKING:
     import torch

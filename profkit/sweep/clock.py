@@ -43,7 +43,7 @@ class Clock(Protocol):
         """Why `state` need not be timed where ``hot`` is; None where it must.
 
         Args:
-            least_bytes: of the problem, see `profkit.tunable.Problem`.
+            least_bytes: of the problem, see `profkit.model.workload.Problem`.
         """
 
     def synchronize(self) -> None:

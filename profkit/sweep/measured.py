@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from profkit.model.workload import Configuration
 from profkit.sweep.plan import State
-from profkit.tunable import Configuration
 
 #: The entry that the others are compared with where no known table has one.
 SCREENING = "screening"

@@ -14,11 +14,10 @@ from typing import Any, Literal
 
 from profkit.capture.plan import did_you_mean, resolve_shapes, resolve_variant
 from profkit.errors import ProfkitError
+from profkit.model.workload import BuildContext, Configuration, ShapeValue, Tunable, Workload
 from profkit.number_ranges import check_number
 from profkit.sweep.problems import check_tunable
 from profkit.sweep.sources import source_digests
-from profkit.tunable import Configuration, Tunable
-from profkit.workload import BuildContext, ShapeValue, Workload
 
 State = Literal["hot", "evicted"]
 STATES: tuple[State, ...] = ("hot", "evicted")

@@ -1,4 +1,4 @@
-"""What a workload's code returns to a sweep, held against `profkit.tunable`: what does not fit is its own fault."""
+"""What a workload's code returns to a sweep, held against `model.workload`: what does not fit is its own fault."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from profkit.errors import ProfkitError
+from profkit.model.workload import Parameter, Problem, Tunable
 from profkit.sweep.check import passing
-from profkit.tunable import Parameter, Problem, Tunable
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ _SHOWN = 60
 
 def fault(workload: str, what: str) -> ProfkitError:
     """The error that a workload returned something else than its interface asks for."""
-    return ProfkitError(f"{workload}: {what}. Mend the workload; profkit/tunable.py says what each field is.")
+    return ProfkitError(f"{workload}: {what}. Mend the workload; profkit/model/workload.py says what each field is.")
 
 
 def check_tunable(workload: str, tunable: Any) -> Tunable:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from profkit.capture.progress import Lines
 from profkit.errors import ProfkitError
+from profkit.model.workload import Problem
 from profkit.sweep.attempts import Attempts, workload_errors
 from profkit.sweep.clock import Clock, Entry, runs_in_a_sample
 from profkit.sweep.measured import Candidate, Measured
@@ -17,7 +18,6 @@ from profkit.sweep.phases import Phases
 from profkit.sweep.plan import Plan, Region, State
 from profkit.sweep.problems import check_problem, check_rejection, check_tensors
 from profkit.sweep.statistics import RULE
-from profkit.tunable import Problem
 
 #: Samples of each configuration in the screening, of one run each.
 SCREEN_REPLAYS = 3
@@ -37,7 +37,7 @@ def build(plan: Plan, region: Region) -> Problem:
     """The problem of `region`.
 
     Raises:
-        ProfkitError: the workload cannot build it, or it is not as `profkit.tunable` asks for.
+        ProfkitError: the workload cannot build it, or it is not as `profkit.model.workload` asks for.
     """
     with workload_errors(f"building region {region.name}"):
         return check_problem(plan.workload.name, region.name, plan.tunable.build(plan.context(region)))

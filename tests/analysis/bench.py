@@ -15,14 +15,14 @@ from typing import Any
 
 from nsys_builder import Rows, nsys_trace
 
-from profkit.accounting import take_census
-from profkit.census_model import Census
 from profkit.cli import main
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Finding, Gates, Input
+from profkit.counting.count import take_census
+from profkit.model.census import Census
+from profkit.model.selection import Selection
+from profkit.model.trace import Trace
 from profkit.readers import detect
-from profkit.selection import Selection
-from profkit.trace import Trace
 
 #: The files that came with the project's brief, beside the repository.
 SHARED = Path(__file__).parents[2].parent / "shared"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from profkit import trace_digests
+from profkit.runs import trace_digests
 
 Damage = Callable[[Path], None]
 

@@ -15,8 +15,8 @@ from nsys_builder import Kernel, Rows
 from random_traces import EXAMPLES, OPS, TRACES
 from recording import Op, step_recording
 
-from profkit.census_model import Census, KindCensus
-from profkit.merging import merge
+from profkit.counting.ranks import merge
+from profkit.model.census import Census, KindCensus
 
 
 def count(rows: Rows) -> Census:

@@ -8,7 +8,7 @@ from recording import Op, step_recording
 
 from profkit.comparison.align import ABSENT, align
 from profkit.comparison.cut_names import may_be_one_kernel, pair, unify
-from profkit.names import canonical
+from profkit.model.names import canonical
 
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul>>(int)"
 COPY = "void at::native::vectorized_elementwise_kernel<4, at::native::CopyFunctor<float>, std::array<char*, 1ul>>(int)"

@@ -6,7 +6,7 @@ import pytest
 from bench import Bench
 from recording import Op, step_recording
 
-from profkit.floor import floor_of
+from profkit.counting.floor import floor_of
 
 WORK = "gemm:9000 pack:3180 unpack:6000 norm:3500 rope:5000"
 

@@ -9,7 +9,7 @@ from bench import Bench, launches_by_layer
 from nsys_builder import Kernel, Launch, Rows
 from recording import Graph, Recording, ops, step_recording
 
-from profkit.census_model import Census
+from profkit.model.census import Census
 
 
 def refusal(census: Census) -> str | None:

@@ -11,7 +11,7 @@ from bench import SHARED
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.names import canonical, display_names
+from profkit.model.names import canonical, display_names
 
 ONE_KERNEL_TWO_SPELLINGS = [
     pytest.param(

@@ -8,8 +8,8 @@ from nsys_builder import DOMAIN, Kernel, Launch, Node, Range, Rows
 from recording import step_recording
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import LAUNCHES, NODES, NONE, OPS, RANGES
 from profkit.readers import nsys
-from profkit.trace import LAUNCHES, NODES, NONE, OPS, RANGES
 
 GENERATIONS = pytest.mark.parametrize("generation", ["2023", "2025", "minimal"])
 

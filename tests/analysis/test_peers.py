@@ -13,9 +13,9 @@ from bench import Bench, codes, profkit
 from nsys_builder import Rows
 from recording import step_recording
 
-from profkit import roles
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
+from profkit.counting import ranks
 from profkit.readers.peers import needs_peers
 
 ALONE = "one-of-several-processes"
@@ -94,7 +94,7 @@ def test_repeated_captures_of_one_process_are_no_peers(bench: Bench) -> None:
 )
 def test_what_proves_peers_is_a_collective_and_not_every_collective_does(name: str, proves_peers: bool) -> None:
     assert needs_peers(name) is proves_peers
-    assert roles.is_collective(name)
+    assert ranks.is_collective(name)
 
 
 def side(bench: Bench, label: str, *runs: tuple[Rows, Mapping[str, Any] | None]) -> Input:

@@ -13,10 +13,10 @@ from bench import Bench, codes, profkit
 from nsys_builder import Rows
 from recording import step_recording
 
-from profkit import jobs, roles
-from profkit.census_model import KindCensus
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
+from profkit.counting import ranks
+from profkit.model.census import KindCensus
 
 NCCL = "combine/exchange/ncclDevKernel_SendRecv"
 BEFORE, AFTER = (
@@ -125,7 +125,7 @@ def test_a_rank_counts_once_in_its_jobs_mean_whatever_its_number_of_replays(benc
     ],
 )
 def test_collectives_are_told_by_name(name: str, is_one: bool) -> None:
-    assert roles.is_collective(name) is is_one
+    assert ranks.is_collective(name) is is_one
 
 
 def chosen(bench: Bench, layer: str) -> KindCensus:
@@ -134,24 +134,24 @@ def chosen(bench: Bench, layer: str) -> KindCensus:
 
 def test_a_copy_in_the_exchange_stands_in_unless_the_exchange_was_real(bench: Bench) -> None:
     census = chosen(bench, "gemm:3000 combine/exchange/+DtoD:2000")
-    assert jobs.shares(census, None).ns == {"compute": 18_000, "collective": 0, "stand-in": 12_000}
-    assert jobs.shares(census, record(0)).ns == {"compute": 18_000, "collective": 12_000, "stand-in": 0}
+    assert ranks.shares(census, None).ns == {"compute": 18_000, "collective": 0, "stand-in": 12_000}
+    assert ranks.shares(census, record(0)).ns == {"compute": 18_000, "collective": 12_000, "stand-in": 0}
     copied = {"workload": {"name": "w", "shapes": {"exchange": "copy"}}}
-    assert jobs.shares(census, copied).launches == {"compute": 6, "collective": 0, "stand-in": 6}
+    assert ranks.shares(census, copied).launches == {"compute": 6, "collective": 0, "stand-in": 6}
 
 
 def test_waiting_is_what_a_collective_lasts_beyond_the_shortest_of_its_exchange(bench: Bench) -> None:
     # GIVEN two layers: in the first exchange rank 0 waits for 2 µs, in the second rank 1 for 3
     layers = [[f"gemm:3000 {NCCL}:{ns}" for ns in both] for both in ((7000, 4000), (5000, 7000))]
     censuses = [bench.count(step_recording(own, replays=3).rows).chosen for own in layers]
-    assert jobs.waiting_ns(censuses, [record(0), record(1)]) == [3 * 2000, 3 * 3000]
+    assert ranks.waiting_ns(censuses, [record(0), record(1)]) == [3 * 2000, 3 * 3000]
 
 
 def test_waiting_cannot_be_told_from_other_exchanges(bench: Bench) -> None:
     one, more = chosen(bench, f"gemm {NCCL}:10"), chosen(bench, f"gemm {NCCL}:10 {NCCL}:10")
     none = chosen(bench, "gemm")
-    assert jobs.waiting_ns([one, more], [None, None]) is None
-    assert jobs.waiting_ns([none, none], [None, None]) is None
+    assert ranks.waiting_ns([one, more], [None, None]) is None
+    assert ranks.waiting_ns([none, none], [None, None]) is None
 
 
 def test_jobs_of_other_sizes_or_with_a_rank_missing_are_not_compared(bench: Bench) -> None:

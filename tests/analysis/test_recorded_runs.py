@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from bench import SHARED, launches_by_layer, profkit
 
-from profkit.accounting import take_census
+from profkit.counting.count import take_census
 from profkit.readers import detect
 
 H200 = SHARED / "h200"

@@ -18,12 +18,12 @@ from nsys_builder import Kernel, Rows
 from random_traces import EXAMPLES, TRACES
 from recording import Recording, step_recording
 
-from profkit.accounting import take_census
-from profkit.census_model import Census
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
+from profkit.counting.count import take_census
+from profkit.model.census import Census
+from profkit.model.trace import Trace
 from profkit.readers import detect
-from profkit.trace import Trace
 
 ROOT = Path(__file__).parents[2]
 #: Codes of reasons that name a loss.

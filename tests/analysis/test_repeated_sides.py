@@ -11,11 +11,11 @@ import pytest
 from bench import Bench, codes, profkit
 from recording import step_recording, step_trace
 
-from profkit import planned
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Gates, Input
 from profkit.errors import ProfkitError
 from profkit.reporters import diff_data, diff_sentences, diff_table
+from profkit.runs import planned
 
 BEFORE, FUSED = "gemm:3000 fill:900 mask:900 pack:1300", "gemm:3000 pack:1800"
 

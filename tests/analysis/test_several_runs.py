@@ -9,10 +9,10 @@ from bench import Bench, codes, profkit
 from nsys_builder import Rows
 from recording import step_recording
 
-from profkit.census_model import KindCensus
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
 from profkit.errors import ProfkitError
+from profkit.model.census import KindCensus
 
 BEFORE, FUSED = "gemm:3000 fill:900 mask:900 pack:1300", "gemm:3000 pack:1800"
 

@@ -7,8 +7,8 @@ from bench import Bench, launches_by_layer
 from nsys_builder import Rows
 from recording import Graph, Recording, step_recording
 
-from profkit.census_model import Census
 from profkit.errors import ProfkitError
+from profkit.model.census import Census
 
 
 def kinds(census: Census) -> list[tuple[int, int]]:

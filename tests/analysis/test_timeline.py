@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recording import step_recording
 
-from profkit.timeline import busy_and_span
+from profkit.counting.count import busy_and_span
 
 INTERVALS = st.lists(
     st.tuples(st.integers(-60, 60), st.integers(0, 25), st.integers(0, 4)).map(lambda t: (t[0], t[0] + t[1], t[2])),

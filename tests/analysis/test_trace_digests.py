@@ -10,9 +10,9 @@ import pytest
 from bench import profkit
 
 import profkit as api
-from profkit import run_dir
 from profkit.errors import ProfkitError
-from profkit.trace_digests import digests, replaced
+from profkit.runs import run_dir
+from profkit.runs.trace_digests import digests, replaced
 
 RUNS = Path(__file__).parents[2] / "traces" / "dcp-combine"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.wording import counted, signed
+from profkit.model.wording import counted, signed
 
 
 @pytest.mark.parametrize(

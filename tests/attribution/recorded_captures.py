@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 from step_traces import INFO, Op, replayed, step
 
-from profkit.trace import LAUNCHES, NODES, OPS, RANGES, Trace, table
+from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES, Trace, table
 
 
 def captured_step(

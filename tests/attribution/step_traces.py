@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profkit.accounting import take_census
-from profkit.attribution.by_repetition import Hints, add_layers
+from profkit.attribution.by_repetition import add_layers
 from profkit.attribution.ledger import Attribution, attribute
-from profkit.census_model import Census
-from profkit.layers import place
-from profkit.selection import Selection
-from profkit.step_finding import find_steps
-from profkit.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
+from profkit.counting.count import take_census
+from profkit.counting.steps import find_steps
+from profkit.model.census import Census
+from profkit.model.scope import place
+from profkit.model.selection import Hints, Selection
+from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
 
 #: What an op truly is: a layer's number, or None outside layers.
 Truth = int | None

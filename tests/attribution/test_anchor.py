@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from step_traces import attributed, codes, counted, layers_of, replayed, step, unplaced
 
-from profkit.attribution.by_repetition import Hints
 from profkit.errors import ProfkitError
+from profkit.model.selection import Hints
 
 LAYERS = ["gemm mask pack unpack"] * 4
 

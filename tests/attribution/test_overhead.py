@@ -8,7 +8,7 @@ import pytest
 from recorded_captures import joined, table_of_ranges
 from step_traces import INFO, counted
 
-from profkit.trace import LAUNCHES, NODES, OPS, RANGES, Trace, table
+from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES, Trace, table
 
 FILL = "void at::native::vectorized_elementwise_kernel<2, at::native::FillFunctor<long>, std::array<char*, 1ul> >(int)"
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from step_traces import Op, attributed, codes, counted, layers_of, per_layer, replayed, step, unplaced
 
-from profkit.accounting import take_census
-from profkit.attribution.by_repetition import Hints
+from profkit.counting.count import take_census
 from profkit.errors import ProfkitError
-from profkit.phases import in_phase
-from profkit.selection import Selection
+from profkit.model.selection import Hints, Selection
+from profkit.runs.phases import in_phase
 
 EXPERTS = "norm2 gate topk sort gemm1 silu gemm2 sum allreduce"
 DENSE = "norm2 gate_up silu_d down allreduce"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from step_traces import codes, counted, per_layer, without_ranges
 
-from profkit import runs
-from profkit.census_model import Census
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Input
+from profkit.model.census import Census
+from profkit.model.selection import Selection
 from profkit.readers import detect
-from profkit.selection import Selection
+from profkit.runs import files
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"
@@ -29,7 +29,7 @@ toys = pytest.mark.skipif(not H200.exists(), reason="the recorded toy steps are 
 
 def census_of(path: Path, **selection: str) -> Census:
     """The census of a recorded trace, as `profkit layers` takes it."""
-    return runs.census_of(runs.RunFile(path.name, path, None), Selection(**selection))
+    return files.census_of(files.RunFile(path.name, path, None), Selection(**selection))
 
 
 def shipped() -> Iterator[Path]:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from recorded_captures import capture_of, captured_step, joined, table_of_ranges, with_capture
 from step_traces import Op, Truth, codes, counted, layers_of, per_layer, replayed, step
 
-from profkit.accounting import take_census
 from profkit.attribution.ledger import Attribution, attribute
 from profkit.attribution.sequence import CaptureTrace
-from profkit.census_model import Census
-from profkit.trace import LAUNCHES, OPS, RANGES, Trace
+from profkit.counting.count import take_census
+from profkit.model.census import Census
+from profkit.model.trace import LAUNCHES, OPS, RANGES, Trace
 
 LAYERS = ["gemm mask pack", "gemm mask pack", "gemm pack"]
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from profkit.errors import ProfkitError
-from profkit.workload import BuildContext, Layer, Shape, Step, Workload
+from profkit.model.workload import BuildContext, Layer, Shape, Step, Workload
 
 
 def _workload(name: str, build: object) -> Workload:

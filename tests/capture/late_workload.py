@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from profkit.workload import BuildContext, InputSet, Layer, Scope, Step, Workload
+from profkit.model.workload import BuildContext, InputSet, Layer, Scope, Step, Workload
 
 #: Refreshes before the window opens with `--warmup 1`: one of each input set.
 REFRESHES_BEFORE_WINDOW = 2

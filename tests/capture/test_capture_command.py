@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from capture_cli import STUB_NSYS, alive, names, profkit, start, wait_until
 
-from profkit import run_dir
 from profkit.capture.command_recorder import more_flags
 from profkit.errors import ProfkitError
+from profkit.runs import run_dir
 
 NSYS = {"PROFKIT_NSYS": str(STUB_NSYS)}
 ECHO = 'read line; echo "out $line"; echo "err $line" >&2; exit 7'

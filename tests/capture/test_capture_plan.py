@@ -6,7 +6,7 @@ import pytest
 
 from profkit.capture.plan import Options, check_options, resolve_shapes, resolve_variant
 from profkit.errors import ProfkitError
-from profkit.workload import BuildContext, Shape, Step, Workload
+from profkit.model.workload import BuildContext, Shape, Step, Workload
 
 
 def _build(_: BuildContext) -> Step:

@@ -12,7 +12,7 @@ from profkit.capture import deviations  # noqa: E402
 from profkit.capture.deviations import against_references, deviation  # noqa: E402
 from profkit.capture.digests import digest  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
-from profkit.workload import References  # noqa: E402
+from profkit.model.workload import References  # noqa: E402
 
 INF, NAN = math.inf, math.nan
 

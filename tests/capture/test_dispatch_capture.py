@@ -18,9 +18,9 @@ from capture_cli import TOY, names, profkit
 pytest.importorskip("torch", reason="the dispatch profiler runs torch operators")
 pytest.importorskip("triton", reason="the workloads have Triton kernels")
 
-from profkit import run_dir
+from profkit.model.trace import Trace
 from profkit.readers import dispatch
-from profkit.trace import Trace
+from profkit.runs import run_dir
 
 Capture = Callable[..., run_dir.Run]
 

@@ -9,8 +9,8 @@ import pytest
 
 from profkit.capture.dispatch_file import SCHEMA, Recording
 from profkit.errors import ProfkitError
+from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES
 from profkit.readers import dispatch
-from profkit.trace import LAUNCHES, NODES, OPS, RANGES
 
 
 def write(path: Path, recording: Recording) -> Path:

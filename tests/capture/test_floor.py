@@ -18,7 +18,7 @@ from profkit.capture.job import make_job
 from profkit.capture.workers import Workers
 from profkit.commands.floor import as_text
 from profkit.errors import ProfkitError
-from profkit.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
+from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
 
 torch = pytest.importorskip("torch", reason="the floor is measured with torch")
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="shows what is said without a CUDA device")

@@ -14,9 +14,9 @@ from capture_cli import HERE, TOY, profkit
 
 torch = pytest.importorskip("torch", reason="captures run torch")
 
-from profkit import run_dir  # noqa: E402
 from profkit.capture import nsys  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
+from profkit.runs import run_dir  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

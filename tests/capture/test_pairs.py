@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from capture_cli import HERE, TOY, names, profkit
 
-from profkit import run_dir
+from profkit.runs import run_dir
 
 #: Many processes that import torch: `make test-all` runs them, `make test` does not.
 pytestmark = pytest.mark.slow

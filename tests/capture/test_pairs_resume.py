@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from capture_cli import HERE, TOY, command, environment, names, profkit, start, wait_until
 
-from profkit import run_dir
+from profkit.runs import run_dir
 
 #: Many processes that import torch: `make test-all` runs them, `make test` does not.
 pytestmark = pytest.mark.slow

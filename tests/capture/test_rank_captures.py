@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from capture_cli import HERE, STUB_NSYS, TOY, alive, names, profkit, start, wait_until
 
-from profkit import run_dir
 from profkit.capture import ranks
 from profkit.capture.job import Job
 from profkit.capture.plan import resolve_shapes
 from profkit.errors import ProfkitError
-from profkit.workload import BuildContext, Shape, Step, Workload
+from profkit.model.workload import BuildContext, Shape, Step, Workload
+from profkit.runs import run_dir
 
 #: Many processes that import torch: `make test-all` runs them, `make test` does not.
 slow = pytest.mark.slow

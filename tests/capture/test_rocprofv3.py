@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from capture_cli import HERE, TOY, names, profkit, start, wait_until
 
-from profkit import run_dir
 from profkit.capture import ranges, rocprofv3
 from profkit.errors import ProfkitError
 from profkit.readers import detect
+from profkit.runs import run_dir
 
 # The builders of recordings are those of the readers' tests.
 sys.path.append(str(HERE.parent / "readers"))

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from profkit.workload import BuildContext, InputSet, Layer, Scope, Shape, Step, Workload
+from profkit.model.workload import BuildContext, InputSet, Layer, Scope, Shape, Step, Workload
 
 
 @triton.jit

@@ -10,7 +10,7 @@ from dcp_oracle import Batch
 from profkit import kernels
 from profkit.kernels.dcp.reference import attend
 from profkit.kernels.mla_step.decode import DecodeBuffers, DecodeConfig, decode
-from profkit.workload import BuildContext, ShapeValue
+from profkit.model.workload import BuildContext, ShapeValue
 
 WORKLOAD = kernels.get("mla-step")
 

@@ -17,7 +17,7 @@ from profkit.kernels.dcp.collective import all_gather, all_to_all
 from profkit.kernels.mla_step.inputs import draw_inputs
 from profkit.kernels.mla_step.reference import reference_step
 from profkit.kernels.mla_step.sizes import Sizes
-from profkit.workload import BuildContext
+from profkit.model.workload import BuildContext
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 TOLERANCE = 5e-3

@@ -14,7 +14,7 @@ from profkit import kernels
 from profkit.kernels.qsa.inputs import Batch, digest_batch, timing_batch
 from profkit.kernels.qsa.operands import Operands
 from profkit.kernels.qsa.sizes import draw_cache, draw_operands, sizes_of
-from profkit.workload import BuildContext, ShapeValue
+from profkit.model.workload import BuildContext, ShapeValue
 
 WORKLOAD = kernels.get("qsa-attention")
 SMALL: dict[str, ShapeValue] = {

@@ -10,7 +10,7 @@ import torch
 from dcp_oracle import bits
 
 from profkit.capture.dispatch import record_step
-from profkit.workload import BuildContext, InputSet, ShapeValue, Step, Workload
+from profkit.model.workload import BuildContext, InputSet, ShapeValue, Step, Workload
 
 #: Shapes of the DCP workloads that the interpreter runs quickly.
 SMALL: dict[str, ShapeValue] = {

@@ -22,7 +22,7 @@ from profkit import kernels  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.kernels.dcp.ag_rs_combine import Collectives  # noqa: E402
 from profkit.kernels.dcp.ag_rs_step import build_step  # noqa: E402
-from profkit.workload import ShapeValue  # noqa: E402
+from profkit.model.workload import ShapeValue  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
 

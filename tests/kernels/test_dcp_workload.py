@@ -21,7 +21,7 @@ from step_runs import (  # noqa: E402
 from profkit import kernels  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.kernels.dcp.step import build_step  # noqa: E402
-from profkit.workload import ShapeValue  # noqa: E402
+from profkit.model.workload import ShapeValue  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
 

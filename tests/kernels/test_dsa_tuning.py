@@ -8,8 +8,7 @@ torch = pytest.importorskip("torch", reason="the kernels need torch")
 pytest.importorskip("triton", reason="the kernels need triton")
 
 from profkit import kernels  # noqa: E402
-from profkit.tunable import Configuration, Problem, Tunable  # noqa: E402
-from profkit.workload import BuildContext, ShapeValue  # noqa: E402
+from profkit.model.workload import BuildContext, Configuration, Problem, ShapeValue, Tunable  # noqa: E402  # noqa: E402
 
 WORKLOAD = kernels.get("dsa-candidates")
 SMALL: dict[str, ShapeValue] = {"rows": 3, "width": 1200, "context": 1003, "candidates": 16}

@@ -16,7 +16,7 @@ from profkit import kernels  # noqa: E402
 from profkit.capture.triton_intercept import intercepted  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.kernels.dsa.inputs import LogitSource, digest_contexts, masked_share  # noqa: E402
-from profkit.workload import BuildContext, InputSet, ShapeValue, Step  # noqa: E402
+from profkit.model.workload import BuildContext, InputSet, ShapeValue, Step  # noqa: E402
 
 WORKLOAD = kernels.get("dsa-candidates")
 SMALL: dict[str, ShapeValue] = {"rows": 6, "width": 640, "context": 40, "candidates": 16}

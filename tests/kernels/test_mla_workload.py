@@ -19,7 +19,7 @@ from profkit.kernels.mla_step.norm import rms_norm  # noqa: E402
 from profkit.kernels.mla_step.reference import reference_step  # noqa: E402
 from profkit.kernels.mla_step.sizes import Sizes  # noqa: E402
 from profkit.kernels.mla_step.step import build_step, repeat_heads  # noqa: E402
-from profkit.workload import BuildContext, InputSet, ShapeValue  # noqa: E402
+from profkit.model.workload import BuildContext, InputSet, ShapeValue  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
 

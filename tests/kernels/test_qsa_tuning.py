@@ -17,9 +17,8 @@ from profkit.kernels.qsa.cost import (  # noqa: E402
 )
 from profkit.kernels.qsa.regions import PARAMETERS, SWEPT  # noqa: E402
 from profkit.kernels.qsa.tables import REGIONS, region  # noqa: E402
+from profkit.model.workload import BuildContext, Problem  # noqa: E402
 from profkit.sweep.plan import Options, make_plan  # noqa: E402
-from profkit.tunable import Problem  # noqa: E402
-from profkit.workload import BuildContext  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
 

@@ -19,7 +19,7 @@ from profkit.kernels.qsa.merge import Merge, merge_splits  # noqa: E402
 from profkit.kernels.qsa.operands import Operands, Workspace  # noqa: E402
 from profkit.kernels.qsa.split import split_attention  # noqa: E402
 from profkit.kernels.qsa.tables import TABLES, Entry, Launch, Table  # noqa: E402
-from profkit.workload import InputSet, Scope, ShapeValue, Step  # noqa: E402
+from profkit.model.workload import InputSet, Scope, ShapeValue, Step  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
 

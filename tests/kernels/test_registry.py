@@ -11,7 +11,7 @@ import pytest
 
 from profkit import kernels
 from profkit.errors import ProfkitError
-from profkit.workload import Workload
+from profkit.model.workload import Workload
 
 ROOT = Path(__file__).parents[2]
 

@@ -20,8 +20,8 @@ import pytest
 from builders import SHARED
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import NONE
 from profkit.readers.detect import read
-from profkit.trace import NONE
 
 CORPUS = SHARED / "corpus"
 H200 = SHARED / "h200"

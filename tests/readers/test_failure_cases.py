@@ -19,12 +19,12 @@ import pytest
 from adbc_driver_sqlite import dbapi
 from recordings import FORMATS, SECRET, Kernel, Launch, Range, Recording, nsys_sqlite
 
-from profkit.accounting import take_census
 from profkit.cli import main
+from profkit.counting.count import take_census
 from profkit.errors import ProfkitError
+from profkit.model.selection import Selection
+from profkit.model.trace import NONE, Trace
 from profkit.readers import detect
-from profkit.selection import Selection
-from profkit.trace import NONE, Trace
 
 Write = Callable[[Path, Recording], Path]
 every_format = pytest.mark.parametrize("write", FORMATS.values(), ids=FORMATS.keys())

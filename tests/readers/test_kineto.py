@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import LAUNCHES, NONE, OP_DETAIL, OPS, RANGES, Process, Trace
 from profkit.readers import kineto
-from profkit.trace import LAUNCHES, NONE, OP_DETAIL, OPS, RANGES, Process, Trace
 
 BASE_NS = 1790857026000000000
 

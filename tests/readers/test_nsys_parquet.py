@@ -15,8 +15,8 @@ import pytest
 from builders import SHARED
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import OP_DETAIL, Trace
 from profkit.readers import detect, nsys_parquet
-from profkit.trace import OP_DETAIL, Trace
 
 H200 = SHARED / "h200"
 CORPUS = SHARED / "corpus"

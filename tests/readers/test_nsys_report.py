@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit import nsight_systems
 from profkit.errors import ProfkitError
-from profkit.readers import detect, nsys_report
+from profkit.readers import detect, nsight_systems, nsys_report
 
 #: What a report of 2025.3 begins with; its command line follows.
 HEAD = b"NVIDIA Tegra Profiler Report 2025@3@1@90-253135822126v0.\n\x0b"

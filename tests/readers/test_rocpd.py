@@ -9,8 +9,8 @@ import pytest
 from builders import GUID, rocpd_db
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import LAUNCHES, NONE, OP_DETAIL, OPS, RANGES, Process
 from profkit.readers import rocpd as reader
-from profkit.trace import LAUNCHES, NONE, OP_DETAIL, OPS, RANGES, Process
 
 START_NS = 9007199254740993
 OTHER_GUID = "00003fdc-92cb-72cb-9169-c7e541b1fcdf"

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import LAUNCHES, NONE, OP_DETAIL, OPS, RANGES, Process, Trace
 from profkit.readers import rocprof_csv as reader
-from profkit.trace import LAUNCHES, NONE, OP_DETAIL, OPS, RANGES, Process, Trace
 
 #: Nanoseconds that float64 cannot hold.
 START_NS = 9007199254740993

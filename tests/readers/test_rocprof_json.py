@@ -8,8 +8,8 @@ import pytest
 from builders import json_dispatch, json_process, json_record, rocprof_json
 
 from profkit.errors import ProfkitError
+from profkit.model.trace import LAUNCHES, NONE, OP_DETAIL, OPS, RANGES, Process
 from profkit.readers import rocprof_json as reader
-from profkit.trace import LAUNCHES, NONE, OP_DETAIL, OPS, RANGES, Process
 
 START_NS = 9007199254740993
 

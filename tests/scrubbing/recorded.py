@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.trace_digests import digests
+from profkit.runs.trace_digests import digests
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"

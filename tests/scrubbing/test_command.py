@@ -13,7 +13,7 @@ from profkit.cli import app
 from profkit.commands.scrub import scrub
 from profkit.errors import ProfkitError
 from profkit.readers import detect
-from profkit.scrubbing import verify
+from profkit.scrub import verify
 
 RUN = TRACES / "dcp-combine" / "fused"
 TRACE = RUN / "trace.sqlite"

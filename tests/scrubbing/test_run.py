@@ -13,11 +13,11 @@ import pytest
 from recorded import TRACES, all_bytes, copy_of_run, execute
 from typer.testing import CliRunner
 
-from profkit import run_dir
 from profkit.cli import app
 from profkit.commands.scrub import scrub
 from profkit.errors import ProfkitError
-from profkit.trace_digests import replaced
+from profkit.runs import run_dir
+from profkit.runs.trace_digests import replaced
 
 SECRET = "zebra_x"
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import TRACES, shared
 
-from profkit.layers import LAYER
-from profkit.scrubbing.texts import kept
+from profkit.model.scope import LAYER
+from profkit.scrub.texts import kept
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,19 @@ from collections.abc import Mapping
 
 import torch
 
-from profkit.tunable import Configuration, Parameter, Problem, Tunable
-from profkit.workload import BuildContext, InputSet, Layer, Scope, Shape, Step, Workload
+from profkit.model.workload import (
+    BuildContext,
+    Configuration,
+    InputSet,
+    Layer,
+    Parameter,
+    Problem,
+    Scope,
+    Shape,
+    Step,
+    Tunable,
+    Workload,
+)
 
 # What two cores share is no matter here, and torch's own threads make times scatter.
 torch.set_num_threads(1)

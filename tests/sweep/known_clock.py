@@ -16,13 +16,13 @@ torch = pytest.importorskip("torch", reason="outputs are tensors")
 from cpu_tunable import SCALE  # noqa: E402
 
 from profkit.capture.progress import Lines  # noqa: E402
+from profkit.model.workload import Configuration, Problem  # noqa: E402
 from profkit.sweep import warm  # noqa: E402
 from profkit.sweep.clock import Entry, Run  # noqa: E402
 from profkit.sweep.measured import Candidate, Measured  # noqa: E402
 from profkit.sweep.phases import Phases  # noqa: E402
 from profkit.sweep.plan import Options, Plan, State, make_plan  # noqa: E402
 from profkit.sweep.region import build, measure  # noqa: E402
-from profkit.tunable import Configuration, Problem  # noqa: E402
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch", reason="the workload of these tests uses to
 from cpu_tunable import PLAIN, SCALE  # noqa: E402
 
 from profkit.errors import ProfkitError  # noqa: E402
+from profkit.model.workload import Parameter  # noqa: E402
 from profkit.sweep.plan import Options, Plan, make_plan  # noqa: E402
-from profkit.tunable import Parameter  # noqa: E402
 
 HERE = Path(__file__).parent
 

@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch", reason="outputs are tensors")
 from known_clock import KnownClock, by_repeats, by_values, make, problem, swept  # noqa: E402
 
 from profkit.errors import ProfkitError  # noqa: E402
+from profkit.model.workload import Configuration  # noqa: E402
 from profkit.sweep.region import build  # noqa: E402
-from profkit.tunable import Configuration  # noqa: E402
 
 
 def aliased() -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_what_a_workload_returns_is_held_against_the_interface(changes: dict[str
         swept(make(), KnownClock(by_repeats), problem(**changes))
     assert str(raised.value).startswith("scale: ")
     assert message in str(raised.value)
-    assert str(raised.value).endswith("Mend the workload; profkit/tunable.py says what each field is.")
+    assert str(raised.value).endswith("Mend the workload; profkit/model/workload.py says what each field is.")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from known_clock import KnownClock, KnownEntry, by_repeats, by_values, make, pro
 
 from profkit.capture.progress import Lines  # noqa: E402
 from profkit.errors import ProfkitError, Terminated  # noqa: E402
+from profkit.model.workload import Configuration  # noqa: E402
 from profkit.sweep import warm  # noqa: E402
 from profkit.sweep.clock import Entry, Run, runs_in_a_sample  # noqa: E402
 from profkit.sweep.phases import Phases  # noqa: E402
@@ -23,7 +24,6 @@ from profkit.sweep.plan import State  # noqa: E402
 from profkit.sweep.record import region_record  # noqa: E402
 from profkit.sweep.region import measure  # noqa: E402
 from profkit.sweep.statistics import RULE  # noqa: E402
-from profkit.tunable import Configuration  # noqa: E402
 
 NO_GPU = "Triton finds no GPU that it can use here"
 

@@ -17,8 +17,8 @@ from sweep_data import region, sweep
 
 from profkit.commands.sweep import Report
 from profkit.errors import ProfkitError
+from profkit.runs.whole_files import write_whole
 from profkit.sweep import store
-from profkit.whole_files import write_whole
 
 PLAN = {"seed": 1, "regions": {"r1": {"rows": 4}}}
 FACTS = {name: value for name, value in sweep().items() if name not in ("schema", "regions", "regions_planned")}

@@ -1,7 +1,7 @@
 """A torch.profiler trace by an allowlist: categories, fields of events, arguments, and what stands in the header.
 
 Numbers come along as they are written, digit by digit: a microsecond with nine digits before the point and three after
-it is no float. Texts are names of events and a few arguments; both are filtered (`profkit.scrubbing.texts`).
+it is no float. Texts are names of events and a few arguments; both are filtered (`profkit.scrub.texts`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from profkit.readers.json_stream import GZIP_MAGIC, ArrayStream
-from profkit.scrubbing import texts
-from profkit.scrubbing.kept_fields import Field, either, matching, number, record
-from profkit.scrubbing.kineto_arguments import NUMBERS, TEXTS, as_written, plain_text
+from profkit.scrub import texts
+from profkit.scrub.kept_fields import Field, either, matching, number, record
+from profkit.scrub.kineto_arguments import NUMBERS, TEXTS, as_written, plain_text
 
 _CATEGORIES = frozenset(
     {

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit import capture_traces, run_dir, trace_digests
-from profkit.accounting import take_census
-from profkit.census_model import Census
+from profkit.counting.count import take_census
 from profkit.errors import ProfkitError
+from profkit.model.census import Census
+from profkit.model.selection import Selection
+from profkit.model.trace import Diagnostic, Trace
 from profkit.readers import detect
-from profkit.selection import Selection
-from profkit.trace import Diagnostic, Trace
+from profkit.runs import capture_traces, run_dir, trace_digests
 
 
 @dataclass(frozen=True)

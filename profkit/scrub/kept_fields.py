@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from profkit.scrubbing import texts
+from profkit.scrub import texts
 
 #: Makes a field's value one that may leave the machine; None where it is not what the field is for.
 Field = Callable[[Any], Any]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,18 +12,11 @@ import pandas as pd
 from profkit.attribution import lineage
 from profkit.attribution.ledger import Attribution
 from profkit.attribution.scopes import ScopeTable
-from profkit.layers import place
-from profkit.steps import UNDER_RECORDED_SHARE, Steps
-from profkit.trace import NONE, OPS, Diagnostic, Trace, joint_key, table
-from profkit.wording import counted, have
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why there is no per-layer answer: a stable code, and a message that ends in what to do."""
-
-    code: str
-    message: str
+from profkit.model.census import Refusal, SilentNodes
+from profkit.model.scope import place
+from profkit.model.steps import UNDER_RECORDED_SHARE, Steps
+from profkit.model.trace import NONE, OPS, Diagnostic, Trace, joint_key, table
+from profkit.model.wording import counted, have
 
 
 def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | None:
@@ -127,24 +119,6 @@ def _eager_launches_without_ops(trace: Trace, attribution: Attribution) -> tuple
     with_graphs = np.union1d(graphs, trace.nodes["process"].unique())
     eager = (launches["api"] == "kernel").to_numpy() & ~np.isin(launches["process"].to_numpy(), with_graphs)
     return int((eager & ~attribution.joined.used).sum()), int(eager.sum())
-
-
-@dataclass(frozen=True)
-class SilentNodes:
-    """Nodes of replayed graphs that no replay ran: host and empty nodes, or ops that the recording lost every time.
-
-    Args:
-        count: all of them.
-        layer_scopes: how many of them were captured in each scope of a layer: path down to the layer, path inside it.
-    """
-
-    count: int
-    layer_scopes: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def in_layers(self) -> int:
-        """Those that were captured in a layer's range."""
-        return sum(self.layer_scopes.values())
 
 
 def silent_nodes(trace: Trace, attribution: Attribution) -> SilentNodes:

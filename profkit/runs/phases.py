@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from profkit.attribution.period import common_start
 from profkit.attribution.told import short
-from profkit.census_model import Census
-from profkit.trace import Diagnostic
+from profkit.model.census import Census
+from profkit.model.trace import Diagnostic
 
 
 def in_phase(before: Census, after: Census, recount: Callable[[str], Census]) -> Census:

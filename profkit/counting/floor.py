@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from profkit.census_model import Census
+from profkit.model.census import Census
 
 #: A kernel that lasts at most so many times the floor is at it. On an H200 under nsys a kernel that copies one element
 #: lasts 0.93 µs (profkit floor); the eight kernels of the DCP mask, a few hundred elements each, last 0.8 to 2.2 times

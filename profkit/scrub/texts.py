@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from profkit.layers import LAYER
+from profkit.model.scope import LAYER
 from profkit.readers.hook_text import module_path
 
 #: Stands for what was taken out.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profkit.trace import Diagnostic
+from profkit.model.trace import Diagnostic
 
 #: Above this share of replays that lost ops, a trace answers no question: the rest may have lost some too. One lost
 #: replay at either end of a recording of twenty is usual, since recording starts and stops between launches.

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from profkit.errors import ProfkitError
-from profkit.scrubbing import texts
-from profkit.trace import Trace
+from profkit.model.trace import Trace
+from profkit.scrub import texts
 
 _TABLES = ("ops", "set_aside", "launches", "ranges", "nodes")
 _FACTS = ("vendor", "graph_trace", "timed", "processes")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from profkit.capture.dispatch_file import SCHEMA
 from profkit.errors import ProfkitError
-from profkit.scrubbing.kept_fields import each, flag, matching, number, record, text, version
+from profkit.scrub.kept_fields import each, flag, matching, number, record, text, version
 
 _FIELDS = record(
     {

@@ -8,8 +8,8 @@ from pathlib import Path
 from profkit.attribution import capture_manifest
 from profkit.attribution.sequence import CaptureTrace
 from profkit.errors import ProfkitError
+from profkit.model.trace import Diagnostic, Trace
 from profkit.readers import detect
-from profkit.trace import Diagnostic, Trace
 
 
 def read(spec: str, trace: Trace) -> tuple[list[CaptureTrace], list[Diagnostic]]:

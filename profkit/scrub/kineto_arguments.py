@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from profkit.scrubbing.kept_fields import Field, either, matching, number, text
+from profkit.scrub.kept_fields import Field, either, matching, number, text
 
 #: Numbers, truth values and lists of them. Addresses, inputs' values and call stacks are not among them.
 NUMBERS = frozenset(

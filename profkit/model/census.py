@@ -15,12 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.attribution.period import Phase
 from profkit.errors import CannotTellError
-from profkit.integrity import Refusal, SilentNodes
-from profkit.selection import Selection
-from profkit.steps import StepKind
-from profkit.trace import Diagnostic, Info
+from profkit.model.selection import Selection
+from profkit.model.steps import StepKind
+from profkit.model.trace import Diagnostic, Info
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,6 +27,45 @@ IN_GRAPH = "(in the graph, outside every range)"
 EAGER = "(outside graphs and ranges)"
 UNATTRIBUTED = "(unattributed)"
 WARM_UP = "(warm-up: layer ranges outside every step)"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no per-layer answer: a stable code, and a message that ends in what to do."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class SilentNodes:
+    """Nodes of replayed graphs that no replay ran: host and empty nodes, or ops that the recording lost every time.
+
+    Args:
+        count: all of them.
+        layer_scopes: how many of them were captured in each scope of a layer: path down to the layer, path inside it.
+    """
+
+    count: int
+    layer_scopes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def in_layers(self) -> int:
+        """Those that were captured in a layer's range."""
+        return sum(self.layer_scopes.values())
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Where layers begin, which is a convention, and what a second trace needs to follow it.
+
+    Args:
+        start: canonical name of the kernel with which layers begin.
+        once: canonical names of the kernels that run once in every kind of layer, in the layer's order.
+    """
+
+    start: str
+    once: tuple[str, ...]
 
 
 @dataclass(frozen=True)

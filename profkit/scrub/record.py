@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from profkit.scrubbing.kept_fields import (
+from profkit.scrub.kept_fields import (
     Field,
     each,
     either,
@@ -132,10 +132,10 @@ def scrubbed(content: Mapping[str, Any], trace_name: str, trace_sha256: Mapping[
     Args:
         content: run.json.
         trace_name: the scrubbed trace, the only file beside it.
-        trace_sha256: of that, from `profkit.trace_digests.digests`.
+        trace_sha256: of that, from `profkit.runs.trace_digests.digests`.
 
     Returns:
-        the fields without `schema`, for `profkit.run_dir.write_record`. A field that does not hold what it is for is
+        the fields without `schema`, for `run_dir.write_record`. A field that does not hold what it is for is
         null. A profiler's arguments are kept for workloads alone and notes in words for shipped ones alone: others are
         the user's.
     """

@@ -6,9 +6,23 @@ import re
 from dataclasses import dataclass
 from typing import TypedDict
 
-from profkit.attribution.by_repetition import Hints
 from profkit.errors import ProfkitError
-from profkit.layers import Place
+from profkit.model.scope import Place
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the user says about layers; regular expressions for kernel names.
+
+    Args:
+        anchor: a kernel that runs once a layer and begins it.
+        anchor_end: a kernel that ends the layer.
+        start: canonical name of the kernel with which layers by period begin, so that two traces share one phase.
+    """
+
+    anchor: str | None = None
+    anchor_end: str | None = None
+    start: str | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from profkit.capture.dispatch_file import TRACE_FILE as DISPATCH_FILE
 from profkit.errors import ProfkitError
 from profkit.readers import detect
-from profkit.scrubbing import dispatch, kineto, nsys, verify
+from profkit.scrub import dispatch, kineto, nsys, verify
 
 _SCRUBBERS: dict[str, Callable[[Path, Path], None]] = {
     "nsys sqlite": nsys.scrub,

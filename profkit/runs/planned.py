@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from profkit import run_dir
 from profkit.errors import ProfkitError
-from profkit.json_files import read_json
+from profkit.runs import run_dir
+from profkit.runs.json_files import read_json
 
 SCHEMA = "profkit.capture/1"
 PLAN_FILE = "capture.json"

@@ -1,0 +1,416 @@
+"""Takes the census of a trace: for every kind of step launches and time per layer, and everything outside layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from profkit.attribution.by_repetition import add_layers
+from profkit.attribution.ledger import Attribution, attribute
+from profkit.attribution.sequence import CaptureTrace
+from profkit.counting.integrity import eager_launches_without_ops, overlapping_ops, refuse, silent_nodes
+from profkit.counting.steps import find_steps
+from profkit.errors import NothingSelectedError, ProfkitError
+from profkit.model import names as kernel_names
+from profkit.model.census import EAGER, IN_GRAPH, UNATTRIBUTED, WARM_UP, Census, Ints, KindCensus, Ledger
+from profkit.model.scope import LayerKey, Place, place
+from profkit.model.selection import Selection, Wanted, short_kind
+from profkit.model.steps import StepKind, Steps
+from profkit.model.trace import NONE, Diagnostic, Trace
+from profkit.model.wording import counted
+
+
+class PlacedOps:
+    """The ops of `trace`, in its order.
+
+    Args:
+        places: for each scope of `attribution` what it says of layers.
+        in_layer: for each op whether it is in a layer.
+        canonical: recorded to canonical name.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        attribution: Attribution,
+        steps: Steps,
+        places: Sequence[Place],
+        in_layer: npt.NDArray[np.bool_],
+        canonical: Mapping[str, str],
+    ) -> None:
+        self.trace, self.attribution, self.steps, self.places = trace, attribution, steps, places
+        self.in_layer, self.canonical = in_layer, canonical
+        self.start, self.end = trace.ops["start"].to_numpy(), trace.ops["end"].to_numpy()
+        self.name = trace.ops["name"].cat.codes.to_numpy().astype(np.int64)
+        self.names: list[str] = trace.ops["name"].cat.categories.tolist()
+        self.op_kind = trace.ops["kind"].cat.codes.to_numpy()
+        self.op_kinds: list[str] = trace.ops["kind"].cat.categories.tolist()
+
+    def named(self, rows: Ints) -> pd.DataFrame:
+        """Name, canonical name and kind of the ops at `rows`."""
+        names = [self.names[c] for c in self.name[rows]]
+        return pd.DataFrame(
+            {
+                "name": pd.Series(names, dtype=object),
+                "canonical": pd.Series([self.canonical[n] for n in names], dtype=object),
+                "op_kind": pd.Series([self.op_kinds[k] for k in self.op_kind[rows]], dtype=object),
+            }
+        )
+
+
+def first_of(codes: npt.NDArray[np.int64], count: int) -> Ints:
+    """The position at which each code occurs first."""
+    first = np.empty(count, dtype=np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    return first
+
+
+def busy_and_span(start_ns: Ints, end_ns: Ints, group: Ints) -> tuple[Ints, Ints]:
+    """Union and extent of each group's intervals.
+
+    Args:
+        start_ns, end_ns: intervals, in any order.
+        group: each interval's group, integers from 0; groups may be missing.
+
+    Returns:
+        for groups 0 … max(group): nanoseconds in which at least one interval is open, and nanoseconds from the first
+        start to the last end; 0 for a missing group.
+    """
+    if not len(group):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    order = np.lexsort((start_ns, group))
+    group, start, end = group[order], start_ns[order], end_ns[order]
+    first = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
+    length = np.diff(np.r_[first, len(group)])
+    # Shift every group onto a stretch of its own, so that one running maximum serves all of them.
+    origin = np.repeat(start[first], length)
+    extent = np.maximum.reduceat(end, first) - start[first]
+    base = np.repeat(np.r_[0, np.cumsum(extent[:-1] + 1)], length)
+    start, end = start - origin + base, end - origin + base
+    covered = np.r_[base[:1], np.maximum.accumulate(end)[:-1]]
+    gain = np.maximum(end - np.maximum(start, np.maximum(covered, base)), 0)
+    count = int(group[-1]) + 1
+    busy, span = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    busy[group[first]] = np.add.reduceat(gain, first)
+    span[group[first]] = extent
+    return busy, span
+
+
+@dataclass(frozen=True)
+class LayerOfScope:
+    """The layers of one kind of step.
+
+    Args:
+        row: for each scope its layer, -1 for scopes outside layers.
+        inside: for each scope the path inside its layer.
+        layers: one a layer: family, number, kind, scope.
+    """
+
+    row: Ints
+    inside: Sequence[str]
+    layers: pd.DataFrame
+
+
+def layer_of_scope(ops: PlacedOps, rows: Ints) -> LayerOfScope:
+    """Which scopes are one layer. Two scopes that name layer 3 under different outer ranges are one layer (the
+    graph's capture and the step around eager work, say), unless one method found several such: then they are
+    layers of different models."""
+    scope, method = ops.attribution.scope[rows].astype(np.int64), ops.attribution.method[rows]
+    pairs = pd.unique(scope * 256 + method)
+    seen: dict[tuple[LayerKey, int], set[str]] = {}
+    for pair in pairs.tolist():
+        layer = ops.places[pair >> 8].layer
+        if layer is not None:
+            seen.setdefault((layer, pair & 255), set()).add(ops.places[pair >> 8].outer)
+    apart = {layer.family for (layer, _), outers in seen.items() if len(outers) > 1}
+    used = [s for s in dict.fromkeys((pairs >> 8).tolist()) if ops.places[s].layer is not None]
+    identity: dict[int, tuple[str, str, int]] = {}
+    for s in used:
+        layer = ops.places[s].layer
+        assert layer is not None  # by the line that made `used`
+        identity[s] = (ops.places[s].outer if layer.family in apart else "", layer.family, layer.number)
+    order = {key: row for row, key in enumerate(sorted(set(identity.values())))}
+    row = np.full(len(ops.places), -1, dtype=np.int64)
+    inside = [""] * len(ops.places)
+    kinds: dict[int, dict[str, str]] = {}
+    for s in used:
+        row[s] = order[identity[s]]
+        kinds.setdefault(order[identity[s]], {}).setdefault(ops.places[s].kind, ops.places[s].path)
+    for s in used:
+        parts = [ops.places[s].inside]
+        if len(kinds[int(row[s])]) > 1:
+            parts.insert(0, short_kind(ops.places[s].kind))
+        inside[s] = "/".join(p for p in parts if p)
+    layers = pd.DataFrame(
+        {
+            "family": pd.Series(["/".join(p for p in key[:2] if p) for key in order], dtype=object),
+            "number": pd.Series([key[2] for key in order], dtype="int64"),
+            "kind": pd.Series([" + ".join(kinds[r]) for r in order.values()], dtype=object),
+            "scope": pd.Series([" + ".join(kinds[r].values()) for r in order.values()], dtype=object),
+        }
+    )
+    return LayerOfScope(row, inside, layers)
+
+
+def layer_sums(ops: PlacedOps, rows: Ints, step: Ints, slots: pd.DataFrame, layer_of: LayerOfScope) -> pd.DataFrame:
+    """`KindCensus.layers`.
+
+    Args:
+        rows: the ops in layers, in the steps `step`.
+        slots: from `census_slots.launch_slots`.
+    """
+    layers = layer_of.layers
+    count = max(len(layers), 1)
+    layer = layer_of.row[ops.attribution.scope[rows]]
+    busy, span = busy_and_span(ops.start[rows], ops.end[rows], step * count + layer)
+    group = np.arange(len(busy)) % count
+    sums = slots.groupby("layer")[["launches", "ns"]].sum().reindex(range(len(layers)), fill_value=0)
+    return layers.assign(
+        selected=np.isin(np.arange(len(layers)), slots["layer"][slots["in_layers"]].to_numpy()),
+        launches=sums["launches"].to_numpy(),
+        kernel_ns=sums["ns"].to_numpy(),
+        busy_ns=_summed(busy, group, len(layers)),
+        span_ns=_summed(span, group, len(layers)),
+    )
+
+
+def _summed(values: Ints, group: Ints, count: int) -> Ints:
+    return np.bincount(group, weights=values, minlength=count).astype(np.int64)[:count]
+
+
+def launch_slots(
+    ops: PlacedOps, rows: Ints, step: Ints, kind: StepKind, layer_of: LayerOfScope, wanted: Wanted
+) -> tuple[pd.DataFrame, Ints]:
+    """`KindCensus.slots` and `KindCensus.slot_ns` of the ops at `rows`, which are in layers.
+
+    Ops of different steps are one slot if they are one node of the step's only graph or, without that, if they have
+    the same place and name and are the same occurrence of it in the layer.
+    """
+    scope = ops.attribution.scope[rows].astype(np.int64)
+    node, steps = ops.trace.ops["node"].to_numpy()[rows], kind.steps
+    if len(rows) and kind.one_graph and (node != NONE).all():
+        codes, unique = pd.factorize(node)
+    else:
+        codes, unique = _by_occurrence(ops, rows, step, _place_codes(scope, layer_of))
+    count = len(unique)
+    first = first_of(codes, count)
+    ns = np.bincount(codes * steps + step, weights=ops.end[rows] - ops.start[rows], minlength=count * steps)
+    slot_ns = ns.astype(np.int64).reshape(count, steps)
+    launches = np.bincount(codes, minlength=count)
+    step_start = np.full(steps, np.iinfo(np.int64).max)
+    np.minimum.at(step_start, step, ops.start[rows])
+    offset = np.bincount(codes, weights=ops.start[rows] - step_start[step], minlength=count) / launches
+    layer = layer_of.row[scope[first]]
+    order = np.lexsort((offset, layer))
+    ordered = scope[first][order]
+    slots = ops.named(rows[first][order])
+    slots.insert(0, "inside", pd.Series([layer_of.inside[s] for s in ordered], dtype=object))
+    slots.insert(0, "layer", layer[order])
+    slots["occurrence"] = slots.groupby(["layer", "inside", "canonical", "op_kind"], sort=False).cumcount()
+    slots["launches"] = launches[order]
+    slots["ns"] = slot_ns[order].sum(axis=1)
+    in_layers = [wanted.layer(ops.places[s]) for s in ordered]
+    slots["in_layers"] = np.array(in_layers, dtype=bool)
+    within = [wanted.scope(inside) for inside in slots["inside"]]
+    slots["selected"] = slots["in_layers"] & np.array(within, dtype=bool)
+    return slots, slot_ns[order]
+
+
+def _place_codes(scope: Ints, layer_of: LayerOfScope) -> Ints:
+    """One code for scopes that are the same place of the same layer in different steps."""
+    codes: dict[tuple[int, str], int] = {}
+    used = pd.unique(scope)
+    lookup = np.zeros(int(used.max()) + 1 if len(used) else 1, dtype=np.int64)
+    for s in used.tolist():
+        lookup[s] = codes.setdefault((int(layer_of.row[s]), layer_of.inside[s]), len(codes))
+    return lookup[scope]
+
+
+def _by_occurrence(ops: PlacedOps, rows: Ints, step: Ints, where: Ints) -> tuple[Ints, Ints]:
+    place_and_name = (where * len(ops.names) + ops.name[rows]) * len(ops.op_kinds) + ops.op_kind[rows]
+    group, _ = pd.factorize(place_and_name)
+    groups = int(group.max()) + 1 if len(group) else 1
+    key = step * groups + group
+    order = np.lexsort((ops.start[rows], key))
+    first = np.flatnonzero(np.r_[True, key[order][1:] != key[order][:-1]]) if len(rows) else np.empty(0, np.int64)
+    occurrence = np.empty(len(rows), dtype=np.int64)
+    occurrence[order] = np.arange(len(rows)) - np.repeat(first, np.diff(np.r_[first, len(rows)]))
+    codes, unique = pd.factorize(occurrence * groups + group)
+    return codes.astype(np.int64), np.asarray(unique)
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def outside_layers(ops: PlacedOps, rows: Ints, step: Ints, steps: int) -> tuple[pd.DataFrame, Ints]:
+    """`KindCensus.outside` and `KindCensus.outside_ns` of the ops at `rows`, in the steps `step`."""
+    table, codes = _by_place(ops, rows)
+    weights = ops.end[rows] - ops.start[rows]
+    ns = np.bincount(codes * steps + step, weights=weights, minlength=len(table) * steps).astype(np.int64)
+    return table, ns.reshape(len(table), steps)
+
+
+def ledger_and_beyond(ops: PlacedOps) -> tuple[Ledger, pd.DataFrame]:
+    """Where every op went, and `Census.beyond_steps`."""
+    in_step = ops.steps.step >= 0
+    scope, placed = ops.attribution.scope, ops.attribution.method > 0
+    by_graph = ops.attribution.joined.by_graph
+    warm_up = ops.in_layer & ~in_step
+    in_layers = ops.in_layer & in_step
+    in_ranges = ~in_layers & placed & ~np.isin(scope, [0, *ops.attribution.outside])
+    rest = ~in_layers & ~in_ranges
+    # A graph op that a method placed under no range is known to be outside layers; one that none placed is not.
+    masks = {
+        "in_layers": in_layers,
+        "in_ranges": in_ranges,
+        "in_graph_outside_layers": rest & by_graph & placed,
+        "outside_graphs": rest & ~by_graph & placed,
+        "unattributed": rest & ~placed,
+    }
+    duration = ops.end - ops.start
+    ns = {name: int(duration[mask].sum()) for name, mask in masks.items()}
+    ns |= {"ops": int(duration.sum()), "warm_up": int(duration[warm_up].sum())}
+    counts = {name: int(mask.sum()) for name, mask in masks.items()}
+    ledger = Ledger(ops=len(duration), **counts, warm_up=int(warm_up.sum()), set_aside=len(ops.trace.set_aside), ns=ns)
+    beyond, _ = _by_place(ops, np.flatnonzero(~in_step), warm_up=True)
+    return ledger, beyond
+
+
+def _by_place(ops: PlacedOps, rows: Ints, *, warm_up: bool = False) -> tuple[pd.DataFrame, Ints]:
+    """Ops outside layers, grouped by where they are and by name, in order of first appearance. Ranges that differ
+    only in their numbers (one a step, say) are one place."""
+    scope, method = ops.attribution.scope[rows].astype(np.int64), ops.attribution.method[rows]
+    by_graph = ops.attribution.joined.by_graph[rows]
+    fixed = [UNATTRIBUTED, IN_GRAPH, EAGER, WARM_UP]
+    where = np.where(method == 0, 0, np.where(by_graph, 1, 2))
+    named, labels = _outside_labels(ops, scope)
+    where = np.where(scope != 0, named + len(fixed), where)
+    if warm_up:
+        where = np.where(ops.in_layer[rows], fixed.index(WARM_UP), where)
+    key = (where * len(ops.names) + ops.name[rows]) * len(ops.op_kinds) + ops.op_kind[rows]
+    codes, unique = pd.factorize(key)
+    first = first_of(codes, len(unique))
+    table = ops.named(rows[first])
+    table.insert(0, "where", pd.Series([[*fixed, *labels][w] for w in where[first]], dtype=object))
+    table["launches"] = np.bincount(codes, minlength=len(unique))
+    weights = ops.end[rows] - ops.start[rows]
+    table["ns"] = np.bincount(codes, weights=weights, minlength=len(unique)).astype(np.int64)
+    return table, codes.astype(np.int64)
+
+
+def _outside_labels(ops: PlacedOps, scope: Ints) -> tuple[Ints, list[str]]:
+    """For each scope a label's index; the label is the path, with ``#`` for numbers where several share it."""
+    used = pd.unique(scope).tolist()
+    shapes: dict[str, list[int]] = {}
+    for s in used:
+        shapes.setdefault(_NUMBER.sub("#", ops.places[s].path), []).append(s)
+    lookup = np.zeros(max(used, default=0) + 1, dtype=np.int64)
+    labels: list[str] = []
+    for shape, members in shapes.items():
+        lookup[members] = len(labels)
+        labels.append(shape if len(members) > 1 else ops.places[members[0]].path)
+    return lookup[scope], labels
+
+
+def take_census(
+    trace: Trace, selection: Selection | None = None, capture_traces: Sequence[CaptureTrace] = ()
+) -> Census:
+    """Count `trace`.
+
+    Args:
+        capture_traces: what `selection.capture_trace` names, read.
+
+    Raises:
+        ProfkitError: the selection matches nothing, or a regular expression is wrong.
+    """
+    selection = selection or Selection()
+    attribution = attribute(trace, capture_traces)
+    steps = find_steps(trace, attribution, selection.steps)
+    attribution, phase = add_layers(trace, attribution, steps, selection.hints)
+    places = [place(path) for path in attribution.paths]
+    in_layer = np.array([p.layer is not None for p in places], dtype=bool)[attribution.scope] & (attribution.method > 0)
+    canonical = {n: kernel_names.canonical(n) for n in trace.ops["name"].cat.categories}
+    ops = PlacedOps(trace, attribution, steps, places, in_layer, canonical)
+    wanted = Wanted(selection)
+    kinds = [_kind_census(ops, index, kind, wanted) for index, kind in enumerate(steps.kinds)]
+    ledger, beyond = ledger_and_beyond(ops)
+    refusal = refuse(trace, attribution, steps)
+    default = _default_kind(kinds, selection)
+    silent = silent_nodes(trace, attribution)
+    times = [sum(int(k.layers[column].sum()) for k in kinds) for column in ("kernel_ns", "busy_ns")]
+    overlap = overlapping_ops(trace, *times)
+    silent_note = []
+    if silent.count:
+        nodes = f"{counted(silent.count, 'node')} of the replayed graphs, {silent.in_layers} of them in layers,"
+        message = f"{nodes} never ran an op: host or empty nodes, or lost ops."
+        silent_note.append(Diagnostic("nodes-without-ops", message))
+    lost = eager_launches_without_ops(trace, attribution)
+    census = Census(
+        info=trace.info,
+        selection=selection,
+        methods=attribution.counts(),
+        ledger=ledger,
+        kinds=kinds,
+        default=default,
+        beyond_steps=beyond,
+        step_method=steps.method,
+        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *lost, *overlap),
+        refusal=refusal,
+        display=kernel_names.display_names(canonical.values()),
+        silent_nodes=silent,
+        processes_with_ops=int(trace.ops["process"].nunique()),
+        phase=phase,
+    )
+    if refusal is None and kinds:
+        _require_match(census)
+    return census
+
+
+def _kind_census(ops: PlacedOps, index: int, kind: StepKind, wanted: Wanted) -> KindCensus:
+    of_kind = np.flatnonzero(ops.steps.kind == index)
+    local = np.full(len(ops.steps.kind) + 1, -1, dtype=np.int64)  # the last element stands for "no step"
+    local[of_kind] = np.arange(len(of_kind))
+    step = local[ops.steps.step]
+    rows = np.flatnonzero(step >= 0)
+    inside = ops.in_layer[rows]
+    layered, layered_step = rows[inside], step[rows[inside]]
+    layer_of = layer_of_scope(ops, layered)
+    slots, slot_ns = launch_slots(ops, layered, layered_step, kind, layer_of, wanted)
+    layers = layer_sums(ops, layered, layered_step, slots, layer_of)
+    outside, outside_ns = outside_layers(ops, rows[~inside], step[rows[~inside]], kind.steps)
+    _, step_span_ns = busy_and_span(ops.start[rows], ops.end[rows], step[rows])
+    one_run = np.zeros(kind.steps, dtype=np.int64)
+    return KindCensus(
+        kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns, one_run, one_run, np.ones(kind.steps)
+    )
+
+
+def _default_kind(kinds: Sequence[KindCensus], selection: Selection) -> int:
+    if selection.graph is None:
+        return next((i for i, k in enumerate(kinds) if len(k.layers)), 0)
+    for index, census in enumerate(kinds):
+        if selection.graph in (census.kind.id, census.kind.id.split()[-1]):
+            return index
+    shown = ", ".join(k.kind.id for k in kinds) or "none"
+    raise ProfkitError(f"--graph {selection.graph!r} names no kind of step. There are: {shown}.")
+
+
+def _require_match(census: Census) -> None:
+    chosen, selection = census.chosen, census.selection
+    if not len(chosen.layers):
+        return
+    if not chosen.selected_layers:
+        asked = {"--layers": selection.layers, "--layer-kind": selection.layer_kind}
+        given = " with ".join(f"{option} {value!r}" for option, value in asked.items() if value is not None)
+        shown = ", ".join(sorted(set(chosen.layers["kind"]))[:12])
+        raise NothingSelectedError(f"{given} matches no layer. Kinds of layer in the trace: {shown}.")
+    if selection.scope is not None and not len(chosen.selected_slots):
+        shown = ", ".join(sorted({s for s in chosen.slots["inside"] if s})[:12]) or "none"
+        raise NothingSelectedError(
+            f"--scope {selection.scope!r} matches nothing inside the layers. Scopes there: {shown}."
+        )

@@ -1,0 +1,487 @@
+"""Finds the steps of a trace.
+
+Steps are the ranges that `--steps` selects; otherwise repeated outer ranges that each hold several launches (piecewise
+graphs with eager work between, or an eager trace); otherwise graph replays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from profkit.attribution.ledger import Attribution
+from profkit.attribution.scopes import ScopeTable, scopes_at
+from profkit.errors import ProfkitError
+from profkit.model.scope import place
+from profkit.model.steps import UNDER_RECORDED_SHARE, WHOLE_RECORDING, StepKind, Steps
+from profkit.model.trace import NONE, Diagnostic, Trace, joint_key
+
+_NUMBER = re.compile(r"\d+")
+
+
+def find_steps(trace: Trace, attribution: Attribution, pattern: str | None = None) -> Steps:
+    """Divide the ops of `trace` into steps.
+
+    Args:
+        pattern: a regular expression for the text of the ranges that are steps.
+
+    Raises:
+        ProfkitError: `pattern` is no regular expression or matches no range.
+    """
+    if pattern is not None:
+        return _by_ranges(trace, attribution, _matching(attribution.ranges, pattern), f"ranges that match {pattern!r}")
+    family = _outer_family(trace, attribution)
+    if family is not None:
+        text = _NUMBER.sub("#", str(family["text"].iloc[0]))
+        return _by_ranges(trace, attribution, family, f"repeated ranges {text!r}")
+    if attribution.joined.by_graph.any():
+        return _by_replays(trace, attribution)
+    whole = np.zeros(len(trace.ops), dtype=np.int64)
+    note = Diagnostic("no-steps", "No replay and no repeated outer range: the whole recording counts as one step.")
+    return grouped(trace, whole, WHOLE_RECORDING, [note])
+
+
+def _matching(ranges: pd.DataFrame, pattern: str) -> pd.DataFrame:
+    try:
+        regex = re.compile(pattern)
+    except re.error as error:
+        raise ProfkitError(f"--steps {pattern!r} is not a regular expression: {error}.") from None
+    texts: Sequence[str] = ranges["text"].cat.categories.tolist() if len(ranges) else []
+    hit = np.array([bool(regex.search(t)) for t in texts], dtype=bool)
+    found = ranges[hit[ranges["text"].cat.codes.to_numpy()]] if len(ranges) else ranges
+    if not len(found):
+        shown = ", ".join(sorted({_NUMBER.sub("#", t) for t in texts})[:12]) or "none at all"
+        raise ProfkitError(f"--steps {pattern!r} matches no range. Ranges in the trace (numbers as #): {shown}.")
+    return found
+
+
+def _outer_family(trace: Trace, attribution: Attribution) -> pd.DataFrame | None:
+    """The repeated ranges, outside every layer, that each hold several launches and together hold most replays.
+
+    A replay outside them (a warm-up, say) does not keep them from being steps; it belongs to none.
+    """
+    ranges, launches = attribution.ranges, trace.launches
+    used = launches[attribution.joined.used]
+    if not len(ranges) or not len(used):
+        return None
+    texts = ranges["text"].cat.categories
+    _, shape_of = np.unique([_NUMBER.sub("#", t) for t in texts], return_inverse=True)
+    is_layer = np.array([place((t,)).layer is not None for t in texts], dtype=bool)
+    codes = ranges["text"].cat.codes.to_numpy()
+    candidates = ranges.assign(shape=shape_of[codes])[~is_layer[codes]]
+    graphs = used[(used["api"] == "graph").to_numpy()]
+    best: tuple[int, int, pd.DataFrame] | None = None
+    for _, found in candidates.groupby("shape", sort=False):
+        if len(found) < 2:
+            continue
+        family = _outermost(found.drop(columns="shape"))
+        if len(family) < 2 or _inside_layer(family, attribution):
+            continue
+        held, replays = _held(family, used), _held(family, graphs)
+        if np.median(held) < 2 or 2 * replays.sum() < len(graphs):
+            continue
+        length = int((family["end"] - family["start"]).sum())
+        if best is None or (int(held.sum()), length) > best[:2]:
+            best = (int(held.sum()), length, family)
+    return None if best is None else best[2]
+
+
+def _outermost(family: pd.DataFrame) -> pd.DataFrame:
+    """The ranges of `family` that lie in no other of them on their thread."""
+    ordered = family.sort_values(["process", "thread", "start", "end"], ascending=[True, True, True, False])
+    thread = ordered.groupby(["process", "thread"], sort=False).ngroup().to_numpy()
+    start, end = ordered["start"].to_numpy(), ordered["end"].to_numpy()
+    keep = np.ones(len(ordered), dtype=np.bool_)
+    covered, current = 0, -1
+    for index in range(len(ordered)):
+        if thread[index] != current:
+            covered, current = np.iinfo(np.int64).min, thread[index]
+        keep[index] = start[index] >= covered
+        covered = max(covered, end[index])
+    return ordered[keep]
+
+
+def _inside_layer(family: pd.DataFrame, attribution: Attribution) -> bool:
+    first = family.iloc[[0]]
+    scopes = ScopeTable()
+    at = scopes_at(
+        attribution.ranges,
+        first["process"].to_numpy().astype(np.int64),
+        first["thread"].to_numpy(),
+        first["start"].to_numpy(),
+        scopes,
+    )
+    return place(scopes.paths[int(at[0])]).layer is not None
+
+
+def _held(family: pd.DataFrame, launches: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """How many of `launches` start inside each range of `family`, on its process and thread."""
+    held: list[npt.NDArray[np.int64]] = []
+    starts = {k: np.sort(g["start"].to_numpy()) for k, g in launches.groupby(["process", "thread"], sort=False)}
+    for key, group in family.groupby(["process", "thread"], sort=False):
+        mine = starts.get(key, np.empty(0, np.int64))
+        first = np.searchsorted(mine, group["start"].to_numpy())
+        held.append(np.searchsorted(mine, group["end"].to_numpy()) - first)
+    return np.concatenate(held)
+
+
+def _by_ranges(trace: Trace, attribution: Attribution, family: pd.DataFrame, method: str) -> Steps:
+    """Each op belongs to the range in which its launch starts, on the same process and thread."""
+    launches = trace.launches
+    range_of = np.full(len(launches), -1, dtype=np.int64)
+    first = 0
+    for (process, thread), group in _outermost(family).groupby(["process", "thread"], sort=True):
+        group = group.sort_values("start")
+        mine = np.flatnonzero((launches["process"] == process) & (launches["thread"] == thread))
+        start = launches["start"].to_numpy()[mine]
+        position = np.searchsorted(group["start"].to_numpy(), start, side="right") - 1
+        inside = (position >= 0) & (group["end"].to_numpy()[np.maximum(position, 0)] > start)
+        range_of[mine[inside]] = first + position[inside]
+        first += len(group)
+    row = attribution.joined.row
+    step = np.where(row >= 0, range_of[row] if len(range_of) else -1, -1)
+    silent = (launches["api"] == "graph").to_numpy() & ~attribution.joined.used
+    notes = _silent_note(int((silent & (range_of >= 0)).sum()), int((launches["api"] == "graph").sum()))
+    return grouped(trace, step, method, notes, partial=np.unique(range_of[silent & (range_of >= 0)]))
+
+
+def _by_replays(trace: Trace, attribution: Attribution) -> Steps:
+    ops, joined = trace.ops, attribution.joined
+    key = joint_key(ops["process"].to_numpy(), ops["correlation"].to_numpy())
+    replay = np.full(len(ops), -1, dtype=np.int64)
+    in_graph = joined.by_graph & (ops["correlation"].to_numpy() != NONE)
+    replay[in_graph] = pd.factorize(key[in_graph])[0]
+    graphs = (trace.launches["api"] == "graph").to_numpy()
+    silent, launched = int((graphs & ~joined.used).sum()), int(graphs.sum())
+    notes = _silent_note(silent, launched)
+    return grouped(trace, replay, "graph replays", notes, silent=silent, launched=launched, one_launch=True)
+
+
+def _silent_note(silent: int, launched: int) -> list[Diagnostic]:
+    if not silent:
+        return []
+    message = f"{silent} of {launched} graph launches have no ops in the recording."
+    return [Diagnostic("launches-without-ops", message)]
+
+
+def grouped(
+    trace: Trace,
+    group: npt.NDArray[np.int64],
+    method: str,
+    notes: list[Diagnostic],
+    *,
+    silent: int = 0,
+    launched: int = 0,
+    partial: npt.NDArray[np.int64] | None = None,
+    one_launch: bool = False,
+) -> Steps:
+    """Number the groups by start, leave incomplete ones out and sort the rest into kinds.
+
+    Args:
+        group: each op's group, -1 for none.
+        silent: graph launches without ops that would have been steps.
+        partial: groups that are known to have lost ops.
+        one_launch: each group is what one launch ran.
+    """
+    ops = trace.ops
+    inside = group >= 0
+    codes, unique = pd.factorize(group[inside])
+    count = len(unique)
+    if not count:
+        none = np.full(len(ops), -1, dtype=np.int32)
+        return Steps(none, np.empty(0, np.int32), (), method, 0, launched, tuple(notes), silent > 0)
+    rows = np.flatnonzero(inside)
+    first_row = np.full(count, len(ops), dtype=np.int64)
+    np.minimum.at(first_row, codes[::-1], rows[::-1])
+    start = ops["start"].to_numpy()[first_row]
+    rank = np.empty(count, dtype=np.int64)
+    rank[np.lexsort((ops["process"].to_numpy()[first_row], start))] = np.arange(count)
+    step_of_row = rank[codes]
+    within = ops if len(rows) == len(ops) else ops.iloc[rows]
+    launch, launches = (step_of_row, count) if one_launch else _launch_codes(within)
+    signature, label = _signatures(within, step_of_row, count, launch, launches)
+    lost = without_nodes(within, step_of_row, count, launch, launches, notes)
+    if one_launch:
+        lost |= without_ops(within, step_of_row, signature, [name is None for name in label], notes)
+    if partial is not None:
+        lost[rank[np.isin(unique, partial)]] = True
+    kept = np.flatnonzero(~lost)
+    renumber = np.full(count, -1, dtype=np.int64)
+    renumber[kept] = np.arange(len(kept))
+    step = np.full(len(ops), -1, dtype=np.int32)
+    step[rows] = renumber[step_of_row]
+    kinds, kind = _kinds(within, step[rows], signature[kept], [label[i] for i in kept])
+    total = count + silent
+    share = (int(lost.sum()) + silent) / total if total else 0.0
+    return Steps(step, kind, kinds, method, int(lost.sum()), launched, tuple(notes), share > UNDER_RECORDED_SHARE)
+
+
+def _launch_codes(ops: pd.DataFrame) -> tuple[npt.NDArray[np.int64], int]:
+    """The launch that each op comes from, numbered, and how many there are."""
+    codes, unique = pd.factorize(joint_key(ops["process"].to_numpy(), ops["correlation"].to_numpy()))
+    return codes.astype(np.int64), len(unique)
+
+
+def _signatures(
+    ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int, launch: npt.NDArray[np.int64], launches: int
+) -> tuple[npt.NDArray[np.int64], list[str | None]]:
+    """What makes two steps one kind: the executable graph where one graph is the whole step, else the op sequence."""
+    graph = graph_ids(ops)
+    lowest = np.full(count, np.iinfo(np.int64).max, dtype=np.int64)
+    highest = np.full(count, np.iinfo(np.int64).min, dtype=np.int64)
+    np.minimum.at(lowest, step, graph)
+    np.maximum.at(highest, step, graph)
+    process = np.zeros(count, dtype=np.int64)
+    process[step] = ops["process"].to_numpy()
+    one_graph = (lowest == highest) & (lowest != NONE) & (_launches_in(step, count, launch, launches) == 1)
+    mixed = ~one_graph[step]
+    sequence = _sequence_hashes(ops[mixed], step[mixed], count) if mixed.any() else np.zeros(count, np.int64)
+    keys = pd.DataFrame(
+        {
+            "process": np.where(one_graph, process, -1),
+            "graph": np.where(one_graph, lowest, -1),
+            "sequence": sequence,
+        }
+    )
+    signature = keys.groupby(["process", "graph", "sequence"], sort=False).ngroup().to_numpy().astype(np.int64)
+    if len(np.unique(process)) == 1:
+        return signature, [f"graph {lowest[i]}" if one_graph[i] else None for i in range(count)]
+    ranks = _same_over_ranks(ops, step, signature, process, lowest, one_graph)
+    labels: list[str | None] = []
+    for i in range(count):
+        several = len(ranks.processes[int(ranks.signature[i])]) > 1
+        suffix = (
+            f" in {len(ranks.processes[int(ranks.signature[i])])} processes" if several else f" of process {process[i]}"
+        )
+        labels.append(f"graph {ranks.graph[i]}{suffix}" if one_graph[i] else None)
+    return ranks.signature, labels
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    """Kinds joined over the processes of a job.
+
+    Args:
+        signature: for each step.
+        graph: for each step the id of the first process's graph of its kind.
+        processes: signature to the processes that have such steps.
+    """
+
+    signature: npt.NDArray[np.int64]
+    graph: npt.NDArray[np.int64]
+    processes: dict[int, set[int]]
+
+
+def _same_over_ranks(
+    ops: pd.DataFrame,
+    step: npt.NDArray[np.int64],
+    signature: npt.NDArray[np.int64],
+    process: npt.NDArray[np.int64],
+    graph: npt.NDArray[np.int64],
+    one_graph: npt.NDArray[np.bool_],
+) -> _Ranks:
+    """Graphs of different processes that run the same sequence are one kind: the ranks of a job. A process may have
+    several such graphs; they are matched in the order of their ids, which is the order of capture."""
+    first = np.unique(signature, return_index=True)[1]
+    shown = np.isin(step, first)
+    hashes = _sequence_hashes(ops[shown], step[shown], len(signature))
+    joined, ids = signature.copy(), graph.copy()
+    by_place: dict[tuple[int, int], int] = {}
+    seen: dict[tuple[int, int], int] = {}
+    processes: dict[int, set[int]] = {}
+    for i in sorted(first.tolist(), key=lambda i: (process[i], graph[i])):
+        target = int(signature[i])
+        if one_graph[i]:
+            key = int(process[i]), int(hashes[i])
+            nth = seen.get(key, 0)
+            seen[key] = nth + 1
+            target = by_place.setdefault((key[1], nth), target)
+        members = signature == signature[i]
+        joined[members] = target
+        ids[members] = graph[first[np.flatnonzero(signature[first] == target)[0]]]
+        processes.setdefault(target, set()).add(int(process[i]))
+    return _Ranks(joined, ids, processes)
+
+
+def _launches_in(
+    step: npt.NDArray[np.int64], count: int, launch: npt.NDArray[np.int64], launches: int
+) -> npt.NDArray[np.int64]:
+    """How many launches each step's ops come from."""
+    if launch is step:
+        return np.ones(count, dtype=np.int64)
+    pairs = pd.unique(step * launches + launch)
+    return np.bincount(pairs // launches, minlength=count)
+
+
+def _sequence_hashes(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """A hash of each step's op names in order on each stream; streams may interleave differently from step to step."""
+    stream, _ = pd.factorize(joint_key(ops["device"].to_numpy(), ops["stream"].to_numpy()))
+    order = np.lexsort((ops["start"].to_numpy(), stream, step))
+    group = step[order] * (int(stream.max()) + 1) + stream[order]
+    first = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
+    position = np.arange(len(order)) - np.repeat(first, np.diff(np.r_[first, len(order)]))
+    name = ops["name"].cat.codes.to_numpy().astype(np.uint64)[order]
+    mixed = (name + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) ^ (position.astype(np.uint64) << np.uint64(1))
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    total = np.zeros(count, dtype=np.uint64)
+    np.add.at(total, step[order], mixed)
+    return total.view(np.int64)
+
+
+def _kinds(
+    ops: pd.DataFrame, step: npt.NDArray[np.int32], signature: npt.NDArray[np.int64], label: list[str | None]
+) -> tuple[list[StepKind], npt.NDArray[np.int32]]:
+    codes, unique = pd.factorize(signature)
+    inside = step >= 0
+    kind_of_row = codes[step[inside]]
+    process_of = ops["process"].to_numpy()[inside]
+    duration = (ops["end"].to_numpy() - ops["start"].to_numpy())[inside]
+    gpu_ns = np.bincount(kind_of_row, weights=duration, minlength=len(unique)).astype(np.int64)
+    launches = np.bincount(kind_of_row, minlength=len(unique))
+    steps = np.bincount(codes, minlength=len(unique))
+    order = np.lexsort((-launches, -gpu_ns))
+    kinds: list[StepKind] = []
+    for position, old in enumerate(order, start=1):
+        name = label[int(np.flatnonzero(codes == old)[0])]
+        sizes = int(steps[old]), int(launches[old] // steps[old]), int(gpu_ns[old])
+        one_process = int(process_of[kind_of_row == old].min()) == int(process_of[kind_of_row == old].max())
+        one_graph = name is not None and one_process
+        kinds.append(StepKind(name or f"sequence {position}", *sizes, one_graph=one_graph))
+    new = np.empty(len(unique), dtype=np.int32)
+    new[order] = np.arange(len(unique))
+    return kinds, new[codes].astype(np.int32)
+
+
+#: Without nodes, a replay is taken for a partial one of another graph only if such replays are at most this share of
+#: the whole ones and each misses at most this share of their launches: graphs of other batch sizes run other kernels.
+_RARE, _MISSING = 0.1, 0.1
+
+
+def without_nodes(
+    ops: pd.DataFrame,
+    step: npt.NDArray[np.int64],
+    count: int,
+    replay: npt.NDArray[np.int64],
+    replays: int,
+    notes: list[Diagnostic],
+) -> npt.NDArray[np.bool_]:
+    """Steps with a replay that misses nodes which other replays of its graph ran, or that ran a node twice.
+
+    A replay is one launch of a graph; a step may launch one graph several times, or several graphs.
+    """
+    lost = np.zeros(count, dtype=np.bool_)
+    has_node = (ops["node"] != NONE).to_numpy() & (ops["correlation"] != NONE).to_numpy()
+    if not has_node.any():
+        return lost
+    if not has_node.all():
+        ops, step, replay = ops[has_node], step[has_node], replay[has_node]
+    node, nodes = pd.factorize(ops["node"].to_numpy())
+    graph_of = np.full(replays, np.iinfo(np.int64).max)
+    np.minimum.at(graph_of, replay, graph_ids(ops))
+    process_of = np.zeros(replays, np.int32)
+    process_of[replay] = ops["process"].to_numpy()
+    kind, kinds = pd.factorize(joint_key(process_of, graph_of))
+    have, expected = _nodes_of(replay, replays, node.astype(np.int64), len(nodes), kind, len(kinds))
+    ran = np.bincount(replay, minlength=replays)
+    expected = expected[kind]
+    partial = have < expected
+    # A conditional body runs its nodes several times under one launch, in every replay alike.
+    usual = np.full(len(kinds), np.iinfo(np.int64).max)
+    np.minimum.at(usual, kind[~partial], ran[~partial])
+    doubled = ran > usual[kind]
+    step_of = np.zeros(replays, np.int64)
+    step_of[replay] = step
+    for code, which, text in (
+        ("partial-replay", partial, "missed nodes that other replays of their graph ran"),
+        ("doubled-node", doubled & ~partial, "ran a node more than once"),
+    ):
+        if which.any():
+            message = f"{int(which.sum())} of {replays} replays {text}; their steps are left out."
+            notes.append(Diagnostic(code, message))
+            lost[step_of[which]] = True
+    return lost
+
+
+def _nodes_of(
+    replay: npt.NDArray[np.int64], replays: int, node: npt.NDArray[np.int64], nodes: int, kind: Any, kinds: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """How many different nodes each replay ran, and how many all replays of each graph ran together."""
+    pair = replay * nodes + node
+    if replays * nodes <= 8 * len(pair):
+        # Nearly every pair occurs: a table of flags is smaller and quicker than a hash of the pairs.
+        flags = np.zeros((replays, nodes), dtype=np.bool_)
+        flags.reshape(-1)[pair] = True
+        of_graph = [int(flags[kind == k].any(axis=0).sum()) for k in range(kinds)]
+        return flags.sum(axis=1), np.array(of_graph, dtype=np.int64)
+    distinct = pd.unique(pair)
+    have = np.bincount(distinct // nodes, minlength=replays)
+    together = pd.unique(kind[distinct // nodes].astype(np.int64) * nodes + distinct % nodes)
+    return have, np.bincount(together // nodes, minlength=kinds)
+
+
+def without_ops(
+    ops: pd.DataFrame,
+    step: npt.NDArray[np.int64],
+    signature: npt.NDArray[np.int64],
+    by_sequence: Sequence[bool],
+    notes: list[Diagnostic],
+) -> npt.NDArray[np.bool_]:
+    """Replays without nodes that ran, in order, nearly all of what many more replays ran, and nothing else.
+
+    Args:
+        ops: those of replays.
+        step: the replay of each op.
+        signature: for each replay, equal for equal sequences of launches.
+        by_sequence: for each replay whether only its sequence tells its graph.
+    """
+    lost = np.zeros(len(signature), dtype=np.bool_)
+    open_ = np.array(by_sequence, dtype=np.bool_)
+    kinds, first, replays = np.unique(signature[open_], return_index=True, return_counts=True)
+    if len(kinds) < 2:
+        return lost
+    members = np.flatnonzero(open_)[first]
+    length = np.bincount(step, minlength=len(signature))[members]
+
+    @cache
+    def sequence(kind: int) -> list[tuple[int, int, int]]:
+        return _sequence(ops, step, int(members[kind]))
+
+    for rare in np.flatnonzero(replays <= _RARE * replays.max()).tolist():
+        longer = (
+            (length > length[rare]) & (length * (1 - _MISSING) <= length[rare]) & (replays[rare] <= _RARE * replays)
+        )
+        if any(_embeds(sequence(rare), sequence(whole)) for whole in np.flatnonzero(longer).tolist()):
+            lost[signature == kinds[rare]] = True
+    if lost.any():
+        message = (
+            f"{int(lost.sum())} of {int(open_.sum())} replays ran what others ran, in order, and not all of it; their "
+            "steps are left out."
+        )
+        notes.append(Diagnostic("partial-replay", message))
+    return lost
+
+
+def _sequence(ops: pd.DataFrame, step: npt.NDArray[np.int64], wanted: int) -> list[tuple[int, int, int]]:
+    """Stream and name of the ops of one replay, stream by stream in order."""
+    mine = ops.iloc[np.flatnonzero(step == wanted)].sort_values(["device", "stream", "start"])
+    columns = (mine["device"], mine["stream"], mine["name"].cat.codes)
+    return list(zip(*(c.tolist() for c in columns), strict=True))
+
+
+def _embeds(part: Sequence[object], whole: Sequence[object]) -> bool:
+    rest = iter(whole)
+    return all(any(op == other for other in rest) for op in part)
+
+
+def graph_ids(ops: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """The executable graph of each op, `NONE` for eager ops. An nsys node id holds its graph's id in the upper half;
+    exports before 2025.5 have no column for it."""
+    graph, node = ops["graph"].to_numpy(), ops["node"].to_numpy()
+    return np.where((graph == NONE) & (node != NONE), node >> 32, graph)
