@@ -71,17 +71,17 @@ def _read(path: Path, *, detail: bool) -> Trace:
         kineto,
         nsys_parquet,
         nsys_report,
+        refused,
         rocpd,
         rocprof_csv,
         rocprof_json,
-        unsupported,
     )
 
     readers: tuple[Reader, ...] = (nsys_report, nsys_parquet, dispatch, rocpd, rocprof_json, kineto, rocprof_csv)
     for reader in readers:
         if reader.sniff(head, path):
             return reader.read(path, detail=detail)
-    raise unsupported.refuse(head, path)
+    raise refused.refuse(head, path)
 
 
 def _head(path: Path) -> bytes:

@@ -374,7 +374,7 @@ INSERT INTO NVTX_EVENTS SELECT 10 * i, 10 * i + 5, 59, 'model.layers.' || (i % 6
 PEAK = """
 import resource, sys, pathlib
 import adbc_driver_sqlite.dbapi, pandas, pyarrow.compute, pyarrow.parquet
-from profkit.readers import detect, nsys, nsys_parquet, unsupported
+from profkit.readers import detect, nsys, nsys_parquet, refused
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 ranges = detect.read(pathlib.Path(sys.argv[1])).ranges
 print(len(ranges), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
