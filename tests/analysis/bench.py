@@ -15,6 +15,7 @@ from typing import Any
 
 from nsys_builder import Rows, nsys_trace
 
+from profkit import readers
 from profkit.cli import main
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Finding, Gates, Input
@@ -22,7 +23,6 @@ from profkit.counting.count import take_census
 from profkit.model.census import Census
 from profkit.model.selection import Selection
 from profkit.model.trace import Trace
-from profkit.readers import detect
 
 #: The files that came with the project's brief, beside the repository.
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -46,7 +46,7 @@ class Bench:
 
     def trace(self, rows: Rows, **options: Any) -> Trace:
         """The rows, read."""
-        return detect.read(self.path(rows, **options))
+        return readers.read(self.path(rows, **options))
 
     def count(self, rows: Rows, **options: Any) -> Census:
         """The rows, counted."""
