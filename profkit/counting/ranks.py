@@ -20,7 +20,7 @@ Role = Literal["compute", "collective", "stand-in"]
 ROLES: Sequence[Role] = ("compute", "collective", "stand-in")
 
 #: Kernels of NCCL and RCCL, of the custom all-reduces of serving engines, of NVSHMEM and DeepEP, and torch's operators.
-#: More names than those of `readers.peers.needs_peers`, on purpose: here a name says what a launch in a layer is there
+#: More names than those of `readers.rows.needs_peers`, on purpose: here a name says what a launch in a layer is there
 #: for, also where one process drives both devices or the kernel computes beside its exchange.
 _COLLECTIVE = re.compile(
     r"nccl|rccl|nvshmem|deep_ep|mscclpp|\bc10d|_c10d_functional|cross_device_reduce|multimem|"

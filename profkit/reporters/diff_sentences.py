@@ -16,6 +16,7 @@ from profkit.comparison.step_times import gap_us
 from profkit.counting.floor import FACTOR
 from profkit.counting.ranks import ranks_by_job
 from profkit.model.wording import are, counted, signed
+from profkit.readers import format_of
 from profkit.reporters import ranks_data, ranks_text
 from profkit.reporters.diff_table import DiffTable, TableRow
 from profkit.reporters.rounding import count, hundredths
@@ -261,7 +262,7 @@ def traced_line(comparison: Comparison) -> str | None:
     text = f"Traced node by node: the step took {_change(traced)}, {_tax(traced, untraced)}"
     if whole is not None:
         text += f"; traced as whole graphs: {_change(whole)}, {_tax(whole, untraced)}"
-    elif all(side.census.info.format.startswith("nsys") for side in (comparison.before, comparison.after)):
+    elif all(format_of(side.census.info.format).whole_graphs for side in (comparison.before, comparison.after)):
         text += "; not recorded as whole graphs (profkit capture --graph-level)"
     return text + "."
 

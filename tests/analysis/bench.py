@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from nsys_builder import Rows, nsys_trace
 
+from profkit import readers
 from profkit.cli import main
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Finding, Gates, Input
@@ -24,7 +25,6 @@ from profkit.model.census import Census
 from profkit.model.run import RunRecord
 from profkit.model.selection import Selection
 from profkit.model.trace import Trace
-from profkit.readers import detect
 
 #: The files that came with the project's brief, beside the repository.
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -48,7 +48,7 @@ class Bench:
 
     def trace(self, rows: Rows, **options: Any) -> Trace:
         """The rows, read."""
-        return detect.read(self.path(rows, **options))
+        return readers.read(self.path(rows, **options))
 
     def count(self, rows: Rows, **options: Any) -> Census:
         """The rows, counted."""

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from capture_cli import HERE, TOY, names, profkit, start, wait_until
 
+from profkit import readers
 from profkit.capture import ranges, rocprofv3
 from profkit.errors import ProfkitError
-from profkit.readers import detect
 from profkit.runs import run_dir
 
 # The builders of recordings are those of the readers' tests.
@@ -134,7 +134,7 @@ def capture(tmp_path: Path, *command: str, **environment: str) -> run_dir.Run:
 
 
 def counts(path: Path) -> Sequence[int]:
-    trace = detect.read(path)
+    trace = readers.read(path)
     return [len(trace.ops), len(trace.launches), len(trace.ranges)]
 
 
