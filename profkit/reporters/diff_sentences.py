@@ -59,10 +59,11 @@ def provenance(comparison: Comparison) -> list[str]:
 
 def describe(entry: Input) -> str:
     """One side in a line: label, workload, device, profiler, steps, coverage."""
-    census, record = entry.census, entry.record or {}
-    workload = record.get("workload") or {}
-    device = ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name")
-    parts = [entry.label, workload.get("name"), device, census.info.profiler]
+    census, record = entry.census, entry.record
+    workload = record.workload.name if record and record.workload else None
+    recorded_on = record.device.name if record and record.device else None
+    device = ", ".join(dict.fromkeys(census.info.devices.values())) or recorded_on
+    parts = [entry.label, workload, device, census.info.profiler]
     ranks = max(len(ranks) for ranks in [*ranks_by_job([run.record for run in entry.runs]), [0]])
     if ranks > 1:
         jobs = entry.independent_runs

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from profkit import readers
 from profkit.counting.count import take_census
 from profkit.errors import ProfkitError
 from profkit.model.census import Census
+from profkit.model.run import RunRecord
 from profkit.model.selection import Selection
 from profkit.model.trace import Diagnostic, Trace
 from profkit.runs import capture_traces, run_dir, trace_digests
@@ -31,7 +31,7 @@ class RunFile:
 
     label: str
     trace: Path
-    record: Mapping[str, Any] | None
+    record: RunRecord | None
 
 
 def find(spec: str) -> list[RunFile]:
@@ -62,10 +62,10 @@ def find(spec: str) -> list[RunFile]:
 
 
 def _of_run(run: run_dir.Run, base: Path) -> RunFile:
-    workload = run.record.get("workload") or {}
+    workload = run.record.workload
     label = run.path.relative_to(base).as_posix()
     if label == ".":
-        label = str(workload.get("variant") or run.path.resolve().name)
+        label = (workload.variant if workload else None) or run.path.resolve().name
     return RunFile(label, run.trace_path, run.record)
 
 
