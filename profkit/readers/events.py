@@ -27,8 +27,15 @@ from profkit.model.trace import (
     categorical,
     table,
 )
-from profkit.readers.columns import Texts, broken_rows, graph_trace, set_aside_note, sorted_ranges, split_broken
-from profkit.readers.hook_text import module_path
+from profkit.readers.rows import (
+    Texts,
+    broken_rows,
+    graph_trace,
+    module_path,
+    set_aside_note,
+    sorted_ranges,
+    split_broken,
+)
 
 #: What `domain` indexes: the user's ranges, and operators and Python frames of torch.profiler.
 RANGE_DOMAINS = ("", "cpu_op", "python_function")

@@ -17,6 +17,7 @@ from typing import BinaryIO, Generic, TypeVar, cast
 import msgspec
 
 from profkit.errors import ProfkitError
+from profkit.readers import GZIP_MAGIC
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -32,8 +33,6 @@ _CUT_TRIES = 3
 _CUT = re.compile(rb"\}\s*,\s*(?=\{)")
 #: Bare NaN and infinities as values of an object; a quote inside a string is escaped, so this cannot match in one.
 _NOT_FINITE = re.compile(rb'(?<!\\)("\s*:\s*)[-+]?(?:NaN|nan|Infinity|infinity|Inf|inf)(?=\s*[,}])')
-
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 def head_of(path: Path, size: int) -> bytes:

@@ -24,10 +24,9 @@ import pandas as pd
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Process, Trace
 from profkit.model.wording import are, counted, were
-from profkit.readers.columns import Texts, broken_rows, integers, microseconds_to_ns
 from profkit.readers.events import RANGE_DOMAINS, Columns, EventRows
 from profkit.readers.json_stream import ArrayStream, head_of
-from profkit.readers.launch_calls import call_name, launch_api
+from profkit.readers.rows import Texts, broken_rows, call_name, integers, launch_api, microseconds_to_ns
 
 #: In the arguments of every event of legacy rocprof's JSON, which is a Chrome trace like Kineto's.
 LEGACY_ROCPROF_KEY = b'"BeginNs"'

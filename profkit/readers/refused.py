@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from profkit.errors import ProfkitError
+from profkit.readers import SQLITE_MAGIC
 from profkit.readers.kineto import LEGACY_ROCPROF_KEY
 from profkit.readers.rocm import record_with
 from profkit.readers.rocprof_csv import header_of
@@ -20,7 +21,6 @@ _ROCM_ADVICE = f"record with: {record_with('rocpd csv')}"
 _KERNELS_ALONE = f"Open its results.csv for kernels alone, or {_ROCM_ADVICE}"
 _KERNEL_TRACE = f"Open the kernel_trace.csv of the same run, or {_ROCM_ADVICE}"
 
-_SQLITE_MAGIC = b"SQLite format 3\x00"
 #: The header may follow lines that nsys prints before it.
 _PREAMBLE_LINES = 40
 
@@ -85,7 +85,7 @@ def refuse(head: bytes, path: Path) -> ProfkitError:
     text = head.lstrip(b"\xef\xbb\xbf").lstrip()
     if not text:
         return ProfkitError(f"{path} is empty. {SUPPORTED}.")
-    if head.startswith(_SQLITE_MAGIC):
+    if head.startswith(SQLITE_MAGIC):
         rows, texts = _DATABASES, [head.decode("latin-1")]
     elif text[:1] in (b"{", b"["):
         rows, texts = _JSON, [text.decode("latin-1")]

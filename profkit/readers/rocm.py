@@ -14,8 +14,8 @@ import pandas as pd
 from profkit.errors import ProfkitError
 from profkit.model.trace import NONE, OP_DETAIL, OP_KINDS, OPS, Diagnostic, Process, Trace
 from profkit.model.wording import are, counted
-from profkit.readers.columns import broken_rows
 from profkit.readers.events import Columns, EventRows
+from profkit.readers.rows import broken_rows
 
 #: rocprofv3's directions to the notation of the other readers.
 _DIRECTIONS = {

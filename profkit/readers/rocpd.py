@@ -19,19 +19,18 @@ import pandas as pd
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCH_APIS, NONE, Trace
-from profkit.readers.columns import Texts
-from profkit.readers.launch_calls import call_name, launch_api
+from profkit.readers import SQLITE_MAGIC
 from profkit.readers.rocm import RocmRows, copy_name, kernel_name, mapped
+from profkit.readers.rows import Texts, call_name, launch_api
 from profkit.readers.sqlite_columns import Database, quoted
 
 _DISPATCHES = "rocpd_kernel_dispatch"
 _GUID_TABLE = re.compile(rf"^{_DISPATCHES}(|_[0-9a-f_]{{36}})$")
-_SQLITE_MAGIC = b"SQLite format 3\x00"
 
 
 def sniff(head: bytes, path: Path) -> bool:
     """Whether the file that begins with `head` is a rocpd database."""
-    if not head.startswith(_SQLITE_MAGIC):
+    if not head.startswith(SQLITE_MAGIC):
         return False
     with Database(path) as database:
         return bool(_suffixes(database))

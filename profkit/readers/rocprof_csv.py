@@ -22,9 +22,8 @@ import numpy.typing as npt
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCH_APIS, NONE, Diagnostic, Trace
 from profkit.model.wording import counted, have, were
-from profkit.readers.columns import Texts
-from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.rocm import RocmRows, copy_name, is_marker_range, kernel_name, mapped, record_with
+from profkit.readers.rows import Texts, call_name, launch_api
 
 #: What a file holds, by the columns that only such files have; checked in this order. The value is the free text.
 _ROLES: dict[str, tuple[frozenset[str], str]] = {

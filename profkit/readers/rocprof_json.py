@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCH_APIS, NONE, Trace
-from profkit.readers.columns import integers
-from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.rocm import RocmRows, copy_name, is_marker_range, kernel_name
+from profkit.readers.rows import call_name, integers, launch_api
 
 _GPU = 2  # rocprofiler_agent_type_t
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from profkit.readers.json_stream import GZIP_MAGIC, ArrayStream
+from profkit.readers import GZIP_MAGIC
+from profkit.readers.json_stream import ArrayStream
 from profkit.scrub import texts
 from profkit.scrub.kept_fields import Field, either, matching, number, record
 from profkit.scrub.kineto_arguments import NUMBERS, TEXTS, as_written, plain_text
