@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from profkit._version import __version__
-from profkit.capture import digests, nsys, rocprofv3
+from profkit.capture import digests
+from profkit.capture.device import driver_version
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
 from profkit.capture.plan import Plan
@@ -19,7 +19,6 @@ from profkit.model.wording import counted
 
 def workload_record(
     plan: Plan,
-    found: nsys.Nsys | None,
     traced: Mapping[str, Any],
     untraced: Mapping[str, Any] | None,
     floor: Floor,
@@ -35,9 +34,8 @@ def workload_record(
 
     Args:
         plan: what ran.
-        found: the nsys that recorded, None for other profilers.
         traced: the profiled worker's result.
-        untraced: the untraced worker's result, None for dispatch.
+        untraced: the untraced worker's result, None without times.
         floor: asked for its measurement, which is made now if it was not before.
         graph_level: the step at graph level, if it was asked for.
         trace: the trace's file name.
@@ -59,12 +57,12 @@ def workload_record(
         },
         "command": None,
         "exit_code": None,
-        "profiler": _profiler(plan, found, traced),
-        "timed": plan.profiler != "dispatch",
+        "profiler": plan.profiler.description(traced["ranges"], traced["versions"]),
+        "timed": plan.profiler.timed,
         "device": traced["device"],
-        "versions": {"driver": driver_version() if plan.profiler != "dispatch" else None, **traced["versions"]},
+        "versions": {"driver": driver_version() if plan.profiler.timed else None, **traced["versions"]},
         "seed": plan.seed,
-        "warmup": plan.warmup if plan.profiler != "dispatch" else 0,
+        "warmup": plan.warmup if plan.profiler.timed else 0,
         "replays": plan.replays,
         "compiles": traced["compiles"],
         "digests": None
@@ -149,27 +147,6 @@ def _common(trace: str, files: Sequence[str], trace_sha256: Mapping[str, str]) -
     }
 
 
-def _profiler(plan: Plan, found: nsys.Nsys | None, traced: Mapping[str, Any]) -> dict[str, Any]:
-    versions = {
-        "nsys": found.version if found is not None else None,
-        "rocprofv3": plan.rocprof.version if plan.rocprof is not None else None,
-        "torch": traced["versions"]["torch"],
-        "dispatch": __version__,
-    }
-    arguments = {
-        "nsys": nsys.recorded_arguments(),
-        "rocprofv3": rocprofv3.recorded_arguments(plan.rocprof) if plan.rocprof is not None else [],
-        "dispatch": ["--run-bodies"] if plan.run_bodies else [],
-    }
-    return {
-        "name": plan.profiler,
-        "version": versions[plan.profiler],
-        "graph_trace": None if plan.profiler == "dispatch" else "node",
-        "ranges": traced["ranges"],
-        "arguments": arguments.get(plan.profiler, []),
-    }
-
-
 def _warnings(traced: Mapping[str, Any], digests_equal: bool | None) -> list[dict[str, str]]:
     found: list[dict[str, str]] = []
     inside = traced["compiles"]["inside"]
@@ -209,23 +186,6 @@ def _warnings(traced: Mapping[str, Any], digests_equal: bool | None) -> list[dic
             }
         )
     return found
-
-
-@cache
-def driver_version() -> str | None:
-    """The NVIDIA driver's version, None where there is no driver or nothing tells; asked once a process."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = done.stdout.split()
-    return lines[0] if done.returncode == 0 and lines else None
 
 
 def source_commit() -> str | None:
