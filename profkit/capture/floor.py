@@ -115,7 +115,7 @@ def measure(profiler: Profiler) -> dict[str, Any]:
     Raises:
         ProfkitError: a worker failed, or the profiler did not record every kernel.
     """
-    from profkit.readers import detect
+    from profkit import readers
 
     planned = traced_plan(profiler)
     with tempfile.TemporaryDirectory(prefix="profkit.") as name:
@@ -124,7 +124,7 @@ def measure(profiler: Profiler) -> dict[str, Any]:
         own = Workers(work, profiler, None)
         traced, untraced = own.record_and_time(job, timed)
         kept = profiler.keep(own.recording(job), work, keep_report=False)
-        times = traced_times(detect.read(work / kept.trace))
+        times = traced_times(readers.read(work / kept.trace))
     return {
         "unit": "us",
         "method": METHOD,

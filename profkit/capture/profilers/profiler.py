@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from profkit.errors import ProfkitError
+from profkit.model.run import ProfilerRecord
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
@@ -216,20 +217,20 @@ class Profiler(ABC):
     def version(self, versions: Mapping[str, str | None]) -> str | None:
         """Its version for run.json, given the worker's ``versions``."""
 
-    def description(self, ranges: str | None, versions: Mapping[str, str | None]) -> dict[str, Any]:
+    def description(self, ranges: str | None, versions: Mapping[str, str | None]) -> ProfilerRecord:
         """The `profiler` field of run.json.
 
         Args:
             ranges: the second result of `scope`; None for a command, whose ranges are its own.
             versions: what the worker runs on.
         """
-        return {
-            "name": self.name,
-            "version": self.version(versions),
-            "graph_trace": self.graph_trace,
-            "ranges": ranges,
-            "arguments": self.arguments,
-        }
+        return ProfilerRecord(
+            name=self.name,
+            version=self.version(versions),
+            graph_trace=self.graph_trace,
+            ranges=ranges,
+            arguments=self.arguments,
+        )
 
 
 def split_flags(text: str) -> list[str]:
