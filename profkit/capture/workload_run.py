@@ -16,7 +16,7 @@ from profkit.capture.job import Job, make_job
 from profkit.capture.plan import Options, Plan, check_options, resolve_shapes, resolve_variant
 from profkit.capture.workers import Workers
 from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
-from profkit.runs import run_dir, trace_digests
+from profkit.runs import run_dir
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def record_into(
             whole[rank],
             trace=trace,
             files=files,
-            trace_sha256=trace_digests.digests(target, trace, files),
+            trace_sha256=run_dir.trace_digests(target, trace, files),
             repetition=repetition,
             ranks=described,
         )
