@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from profkit.capture.deviations import against_references
 from profkit.capture.device import describe_device, describe_versions
 from profkit.capture.job import Job
 from profkit.capture.process_group import aligner, backend, joined
-from profkit.capture.ranges import choose, no_ranges
+from profkit.capture.ranges import no_ranges
 from profkit.model.workload import Scope, Step
 
 #: torch.cuda is only partly annotated; through this name strict type checking leaves its calls alone.
@@ -53,24 +53,33 @@ def capture_graph(step: Step, stream: torch.cuda.Stream, scope: Scope) -> torch.
     return graph
 
 
-def record_traced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
+def record_traced(
+    job: Job,
+    build: Callable[[], Step],
+    scope: Scope,
+    ranges: str,
+    window: Callable[[], AbstractContextManager[None]],
+) -> dict[str, Any]:
     """Capture and replay the step inside the profiler's window, then digest its outputs after one more replay.
 
     The refresh before each replay runs inside the window but outside the replay's range and outside the graph.
+
+    Args:
+        scope: pushes ranges; `ranges` is its name for run.json.
+        window: what the profiler records.
 
     Returns:
         The worker's result: ``layers``, ``notes``, ``ranges``, ``compiles``, ``digests``, ``references``, ``device``,
         ``versions``, ``backend``.
     """
     watch = CompileWatch()
-    scope, ranges = choose(job.recorder, job.nvtx)
     step = build()
     stream = _cuda.Stream()
     line_up = aligner(SPIN_CYCLES)
     job.at("warming up")
     warm_up(step, job.warmup, stream)
     watch.open_window()
-    with _window(job):
+    with window():
         job.at("capturing the graph")
         graph = capture_graph(step, stream, scope)
         torch.cuda.synchronize()
@@ -100,14 +109,8 @@ def record_traced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
 
 
 @contextmanager
-def _window(job: Job) -> Iterator[None]:
-    """The recorded window: the CUDA profiler API for nsys, torch.profiler for torch."""
-    if job.recorder == "torch":
-        from profkit.capture.torch_profiler import profiled
-
-        with profiled(job.trace):
-            yield
-        return
+def cuda_profiler_window() -> Iterator[None]:
+    """A recorded window as the CUDA profiler API marks it."""
     torch.cuda.synchronize()
     _cuda.profiler.start()
     try:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import nsys, ranks
+from profkit.capture import ranks
 from profkit.capture.job import Job
+from profkit.capture.profilers.nsys import TRACE_FILE
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 from profkit.readers.sqlite_columns import Database
@@ -42,18 +43,18 @@ class GraphLevel:
         return [{"code": "graph-level-not-measured", "message": self.problem}]
 
 
-def measure(found: nsys.Nsys, crew: Sequence[Workers], jobs: Sequence[Job]) -> Sequence[GraphLevel]:
+def measure(crew: Sequence[Workers], jobs: Sequence[Job]) -> Sequence[GraphLevel]:
     """Record one job a rank at graph level. Failing is no reason to give up the capture that asks for it.
 
     Args:
         crew: each rank's workers, whose directories are not kept.
-        jobs: of the ``nsys`` recorder.
+        jobs: of their profiler.
     """
     try:
         ranks.run(crew, jobs)
-        nsys.export(found, [(own.work, own.log(job)) for own, job in zip(crew, jobs, strict=True)])
+        crew[0].profiler.export([own.recording(job) for own, job in zip(crew, jobs, strict=True)])
         return [
-            GraphLevel(summarise(step_times_us(own.work / nsys.TRACE_FILE), job.replays))
+            GraphLevel(summarise(step_times_us(own.work / TRACE_FILE), job.replays))
             for own, job in zip(crew, jobs, strict=True)
         ]
     except ProfkitError as error:

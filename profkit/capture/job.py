@@ -23,12 +23,11 @@ class Job:
     """One worker process's task.
 
     Args:
-        recorder: ``nsys`` and ``rocprofv3`` (ranges and a profiler window), ``torch`` (torch.profiler), ``untraced``
-            (CUDA events), ``floor`` (CUDA events around graphs of kernels that do nothing) or ``dispatch`` (counts on
-            the CPU).
-        nvtx: which API pushes ranges under nsys: ``nvtx`` (the package) or ``torch.cuda.nvtx``; "" elsewhere.
+        recorder: a profiler's name, ``untraced`` (CUDA events) or ``floor`` (CUDA events around graphs of kernels that
+            do nothing).
+        nvtx: which API pushes ranges, see `profkit.capture.profilers.Profiler.ranges_api`; "" without a profiler.
         result: where the worker writes its result, complete or not at all.
-        trace: where the ``torch`` and ``dispatch`` recorders write their trace; "" for the others.
+        trace: where a profiler that records in the worker writes its trace; "" for the others.
         spec, variant, shapes, warmup, seed, run_bodies: see `profkit.capture.plan.Plan`.
         replays: how many are recorded or timed.
         held: import torch, then wait for a line on stdin before anything touches the GPU.
@@ -77,17 +76,17 @@ def make_job(
     recorder: str,
     directory: Path,
     *,
-    nvtx: str = "",
-    trace: str = "",
     held: bool = False,
     rank: int = 0,
     master_port: int = 0,
 ) -> Job:
     """The job of `plan` for one worker; its files lie in `directory`."""
+    profiler = plan.profiler if recorder == plan.profiler.name else None
+    trace = "" if profiler is None else profiler.trace_file
     replays = max(plan.replays, MIN_UNTRACED_REPLAYS) if recorder in ("untraced", "floor") else plan.replays
     return Job(
         recorder=recorder,
-        nvtx=nvtx,
+        nvtx="" if profiler is None else profiler.ranges_api,
         result=str(directory / f"{recorder}.result.json"),
         trace=str(directory / trace) if trace else "",
         spec=plan.spec,

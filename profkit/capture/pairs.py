@@ -79,10 +79,10 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
     begun, existed = _begun(output), output.exists()
     with process.terminable():
         variant, against = _variants(options, wanted.against)
-        planned, found = plan(dataclasses.replace(options, variant=variant))
+        planned = plan(dataclasses.replace(options, variant=variant))
         arms = pairs_plan.make_arms(variant, against)
         described = pairs_plan.describe(planned, arms, wanted.pairs, keep_report=wanted.keep_report)
-        session = Session(planned, found, Floor(planned.profiler, found, wanted.with_floor), wanted.keep_report)
+        session = Session(planned, Floor(planned.profiler, wanted.with_floor), wanted.keep_report)
         order = pairs_plan.interleaved(arms, wanted.pairs, planned.nproc)
         with locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):

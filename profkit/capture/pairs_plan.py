@@ -99,7 +99,7 @@ def describe(plan: Plan, arms: Sequence[Arm], pairs: int, *, keep_report: bool) 
         "arms": [{"name": arm.name, "variant": arm.variant} for arm in arms],
         "pairs": pairs,
         "shapes": dict(sorted(text.partition("=")[::2] for text in plan.shapes)),
-        "profiler": plan.profiler,
+        "profiler": plan.profiler.name,
         "replays": plan.replays,
         "warmup": plan.warmup,
         "seed": plan.seed,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profkit.capture.rocprofv3 import Rocprofv3
-from profkit.errors import ProfkitError
+from profkit.capture import profilers
+from profkit.capture.profilers import Asked, Profiler
+from profkit.errors import ProfkitError, did_you_mean
 from profkit.model.workload import Shape, ShapeValue, Workload
 from profkit.number_ranges import check_number
 
-PROFILERS = ("auto", "nsys", "rocprofv3", "torch", "dispatch")
 #: Building a model-sized workload and compiling its kernels takes minutes at worst; a rank that hangs takes for ever.
 RANK_TIMEOUT_S = 600.0
 
@@ -24,7 +23,7 @@ class Options:
         workload: a shipped name or ``path/file.py:name``.
         variant: None takes the workload's first.
         shapes: ``name=value`` texts.
-        profiler: one of `PROFILERS`.
+        profiler: one of `profkit.capture.profilers.names`.
         replays: recorded replays of the graph.
         warmup: runs before the graph is captured, outside the recorded window; the first of them compiles kernels.
         seed: seeds every random input.
@@ -46,6 +45,11 @@ class Options:
     nproc: int | None = None
     rank_timeout_s: float = RANK_TIMEOUT_S
 
+    @property
+    def asked(self) -> Asked:
+        """What of it only some profilers do."""
+        return Asked(self.run_bodies, self.graph_level, self.nproc)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -58,10 +62,9 @@ class Plan:
         name: the workload as run.json records it, without directories.
         source: ``shipped`` or ``file``.
         variant, shapes, warmup, seed, run_bodies, graph_level, nproc, rank_timeout_s: as in `Options`.
-        replays: how many will be recorded; the dispatch profiler runs the step once.
-        profiler: one of `PROFILERS`, not ``auto``.
+        replays: how many will be recorded; a profiler without times runs the step once.
+        profiler: what records.
         why: why that profiler, one clause for the user.
-        rocprof: the rocprofv3 that records, None unless it was chosen.
     """
 
     spec: str
@@ -69,24 +72,15 @@ class Plan:
     source: str
     variant: str | None
     shapes: Sequence[str]
-    profiler: str
+    profiler: Profiler
     why: str
     replays: int
     warmup: int
     seed: int
     run_bodies: bool
-    rocprof: Rocprofv3 | None = None
     graph_level: bool = False
     nproc: int | None = None
     rank_timeout_s: float = RANK_TIMEOUT_S
-
-
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """A sentence that names what exists, the closest name first; for the end of an error message."""
-    names = list(known)
-    close = difflib.get_close_matches(given, names, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    return f"{hint} Known: {', '.join(names)}."
 
 
 def resolve_variant(workload: Workload, variant: str | None) -> str:
@@ -148,17 +142,10 @@ def check_options(options: Options) -> None:
     """Refuse options that need no workload to be seen wrong.
 
     Raises:
-        ProfkitError: an unknown profiler, a number out of range, or ``--run-bodies`` with another profiler.
+        ProfkitError: an unknown profiler, an option that it does not take, or a number out of range.
     """
-    if options.profiler not in PROFILERS:
-        raise ProfkitError(f"No profiler {options.profiler!r}.{did_you_mean(options.profiler, PROFILERS)}")
+    profilers.check(options.profiler, options.asked)
     check_number("--replays", options.replays)
     check_number("--warmup", options.warmup)
     check_number("--nproc", options.nproc)
-    if options.nproc is not None and options.profiler == "rocprofv3":
-        raise ProfkitError("--nproc is not done with rocprofv3 yet. Use --profiler torch.")
     check_number("--rank-timeout", options.rank_timeout_s)
-    if options.run_bodies and options.profiler not in ("auto", "dispatch"):
-        raise ProfkitError(
-            f"--run-bodies belongs to the dispatch profiler; {options.profiler} always runs kernels. Leave it out."
-        )

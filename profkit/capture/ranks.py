@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profkit.capture import nsys
 from profkit.capture.job import Job, read_result
 from profkit.errors import ProfkitError
 
@@ -63,7 +62,7 @@ def under_torchrun() -> tuple[int, int] | None:
 def record_and_time(
     crew: Sequence[Workers], traced: Sequence[Job], timed: Sequence[Job]
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """For each rank the results of its profiled job, exported where nsys recorded it, and of the untraced one after it.
+    """For each rank the results of its profiled job, exported, and of the untraced one after it.
 
     The untraced workers import torch while the profiled ones run, and are released when those have ended: no two jobs
     ever use a GPU at once. The exports, which need no GPU, run beside them.
@@ -77,9 +76,7 @@ def record_and_time(
         recorded = run(crew, traced)
         for worker in waiting:
             worker.release()
-        reports = [(own.work, own.log(job)) for own, job in zip(crew, traced, strict=True) if job.recorder == "nsys"]
-        if reports and crew[0].nsys is not None:
-            nsys.export(crew[0].nsys, reports)
+        crew[0].profiler.export([own.recording(job) for own, job in zip(crew, traced, strict=True)])
         return list(zip(recorded, _results(waiting), strict=True))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from profkit.capture import parent
+from profkit.capture import parent, profilers
 from profkit.capture.job import FLOOR_SPEC, Job, read_job, write_result
 from profkit.capture.plan import resolve_shapes, resolve_variant
 from profkit.errors import ProfkitError
@@ -60,11 +60,10 @@ def _floor() -> Workload:
 
 
 def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
-    if job.recorder == "dispatch":
-        from profkit.capture.dispatch import record
-
+    profiler = None if job.recorder in ("untraced", "floor") else profilers.get(job.recorder)
+    if profiler is not None and not profiler.needs_gpu:
         _join(job, gpu=False)
-        return record(job, build_on("cpu"))
+        return profiler.record(job, build_on)
     import torch
 
     if not torch.cuda.is_available():
@@ -76,12 +75,13 @@ def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
         from profkit.capture.floor_graphs import time_per_node
 
         return time_per_node(job.replays)
-    from profkit.capture.graph import record_traced, time_untraced
-
     _join(job, gpu=True)
-    recorder = time_untraced if job.recorder == "untraced" else record_traced
     with torch.no_grad():
-        return recorder(job, partial(build_on, "cuda"))
+        if profiler is not None:
+            return profiler.record(job, build_on)
+        from profkit.capture.graph import time_untraced
+
+        return time_untraced(job, partial(build_on, "cuda"))
 
 
 def _join(job: Job, *, gpu: bool) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import dispatch_file, nsys, process, ranks, rocprofv3
+from profkit.capture import process, ranks
 from profkit.capture.job import Job, read_result, write_job
-from profkit.capture.nsys import GraphTrace
+from profkit.capture.profilers import GraphTrace, Profiler, Recording
 from profkit.errors import ProfkitError
 
 
@@ -90,21 +90,23 @@ class Workers:
 
     Args:
         work: a directory for their jobs, logs and results.
-        nsys: the profiler that jobs of the ``nsys`` recorder run under.
+        profiler: what jobs whose recorder it is run under.
         crash_log: see `Worker`.
-        rocprof: the profiler that jobs of the ``rocprofv3`` recorder run under.
-        graph_trace: what nsys records of graphs.
+        graph_trace: what it records of graphs.
     """
 
     work: Path
-    nsys: nsys.Nsys | None
+    profiler: Profiler
     crash_log: Path | None
-    rocprof: rocprofv3.Rocprofv3 | None = None
     graph_trace: GraphTrace = "node"
 
     def log(self, job: Job) -> Path:
         """Where a job's output goes."""
         return self.work / f"{job.recorder}.log"
+
+    def recording(self, job: Job) -> Recording:
+        """What a job's profiler left."""
+        return Recording(self.work, self.log(job))
 
     @contextmanager
     def started(self, job: Job) -> Iterator[Worker]:
@@ -113,7 +115,7 @@ class Workers:
         write_job(job, path)
         log = self.log(job)
         with process.started(
-            self._command(job, path), log, env=_environment(job), pid_file=job.pid_file, held=job.held
+            self._command(job, path), log, env=self._environment(job), pid_file=job.pid_file, held=job.held
         ) as child:
             yield Worker(job, child, log, self.crash_log)
 
@@ -123,7 +125,7 @@ class Workers:
             return worker.result()
 
     def record_and_time(self, traced: Job, timed: Job) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The results of a profiled job, exported where nsys recorded it, and of the untraced job that follows it.
+        """The results of a profiled job, exported, and of the untraced job that follows it.
 
         See `profkit.capture.ranks.record_and_time`.
 
@@ -135,15 +137,11 @@ class Workers:
 
     def _command(self, job: Job, path: Path) -> list[str]:
         command = [sys.executable, "-m", "profkit.capture.worker", str(path)]
-        if job.recorder == "nsys" and self.nsys is not None:
-            return nsys.profile_command(
-                self.nsys, self.work / "trace", command, window=True, graph_trace=self.graph_trace
-            )
-        if job.recorder == "rocprofv3" and self.rocprof is not None:
-            return rocprofv3.profile_command(self.rocprof, self.work / rocprofv3.DIRECTORY, command)
-        return command
+        if job.recorder != self.profiler.name:
+            return command
+        return self.profiler.command(command, self.work, window=True, graph_trace=self.graph_trace)
 
-
-def _environment(job: Job) -> Mapping[str, str] | None:
-    chosen = dispatch_file.environment(run_bodies=job.run_bodies) if job.recorder == "dispatch" else None
-    return ranks.environment(job, chosen or os.environ) if job.world_size else chosen
+    def _environment(self, job: Job) -> Mapping[str, str] | None:
+        more = self.profiler.environment if job.recorder == self.profiler.name else {}
+        chosen = {**os.environ, **more} if more else None
+        return ranks.environment(job, chosen or os.environ) if job.world_size else chosen

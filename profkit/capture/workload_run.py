@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import dispatch_file, graph_level, nsys, process, ranks, record, rocprofv3, torch_profiler
+from profkit.capture import graph_level, process, profilers, ranks, record
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
 from profkit.capture.job import Job, make_job
 from profkit.capture.plan import Options, Plan, check_options, resolve_shapes, resolve_variant
 from profkit.capture.workers import Workers
-from profkit.errors import ProfkitError
 from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
-from profkit.runs import run_dir, trace_digests
+from profkit.runs import run_dir
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Finished:
     why: str
 
 
-def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
-    """Check `options` and choose the profiler; nsys is None unless it was chosen.
+def plan(options: Options) -> Plan:
+    """Check `options` and choose the profiler.
 
     A shipped workload's variant and shapes are checked here too, before anything is started.
 
@@ -51,11 +50,7 @@ def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
         workload = kernels.load(options.workload)
         resolve_variant(workload, options.variant)
         resolve_shapes(workload, options.shapes, options.nproc or 1)
-    profiler, why, found = _choose_profiler(options)
-    if options.graph_level and found is None:
-        raise ProfkitError(
-            f"--graph-level needs nsys, and {profiler} would record ({why}). Leave it out, or see `profkit doctor`."
-        )
+    profiler, why = profilers.choose(options.profiler, options.asked)
     return Plan(
         spec=options.workload,
         name=Path(options.workload).name,
@@ -64,42 +59,14 @@ def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
         shapes=options.shapes,
         profiler=profiler,
         why=why,
-        replays=1 if profiler == "dispatch" else options.replays,
+        replays=options.replays if profiler.timed else 1,
         warmup=options.warmup,
         seed=options.seed,
         run_bodies=options.run_bodies,
-        rocprof=rocprofv3.find() if profiler == "rocprofv3" else None,
         graph_level=options.graph_level,
         nproc=options.nproc,
         rank_timeout_s=options.rank_timeout_s,
-    ), found
-
-
-def _choose_profiler(options: Options) -> tuple[str, str, nsys.Nsys | None]:
-    if options.profiler == "nsys":
-        return "nsys", "as asked", nsys.find()
-    if options.profiler != "auto":
-        return options.profiler, "as asked", None
-    if options.run_bodies:
-        return "dispatch", "--run-bodies asks for it", None
-    from profkit.capture.probe import probe_torch
-
-    torch = probe_torch()
-    if torch.problem is not None:
-        raise ProfkitError(f"No profiler can run a workload here: {torch.problem}")
-    if not torch.cuda:
-        return "dispatch", "there is no CUDA device; launches are counted, not timed", None
-    if torch.cuda_version is None and options.nproc is not None:
-        return "torch", "several ranks are not recorded with rocprofv3 yet", None
-    if torch.cuda_version is None:
-        try:
-            return "rocprofv3", f"it is here ({rocprofv3.find().version}) and the GPU is AMD's", None
-        except ProfkitError as error:
-            return "torch", f"rocprofv3 cannot be used: {error}", None
-    try:
-        return "nsys", "it is here and names the layer of every launch exactly", nsys.find()
-    except ProfkitError as error:
-        return "torch", f"nsys cannot be used: {error}", None
+    )
 
 
 @dataclass(frozen=True)
@@ -108,13 +75,11 @@ class Session:
 
     Args:
         plan: what runs.
-        nsys: the profiler's binary, None unless it was chosen.
         floor: the dispatch floor, the same for all of them.
         keep_report: keep nsys's own report beside its export.
     """
 
     plan: Plan
-    nsys: nsys.Nsys | None
     floor: Floor
     keep_report: bool
 
@@ -128,8 +93,8 @@ def capture(
         ProfkitError: bad options, a profiler that is not here, a workload that fails, an output that exists.
     """
     with process.terminable(), run_dir.new(output, force=force) as directory:
-        planned, found = plan(options)
-        session = Session(planned, found, Floor(planned.profiler, found, with_floor), keep_report)
+        planned = plan(options)
+        session = Session(planned, Floor(planned.profiler, with_floor), keep_report)
         records = record_into(session, directory, crash_log=output.with_name(output.name + ".log"))
     return Finished(output, records, planned.why)
 
@@ -157,7 +122,7 @@ def record_into(
             target.mkdir(exist_ok=True)
             work = Path(name) / str(rank)
             work.mkdir()
-            crew.append(Workers(work, session.nsys, crash_log, planned.rocprof))
+            crew.append(Workers(work, planned.profiler, crash_log))
         recorded = _run(session, crew, targets)
         whole = _graph_level(session, Path(name) / "graph-level", len(targets))
     job = secrets.token_hex(8)
@@ -169,14 +134,13 @@ def record_into(
         files = sorted(path.name for path in target.iterdir())
         content = record.workload_record(
             planned,
-            session.nsys,
             traced,
             untraced,
             session.floor,
             whole[rank],
             trace=trace,
             files=files,
-            trace_sha256=trace_digests.digests(target, trace, files),
+            trace_sha256=run_dir.trace_digests(target, trace, files),
             repetition=repetition,
             ranks=described,
         )
@@ -187,14 +151,14 @@ def record_into(
 
 def _graph_level(session: Session, work: Path, count: int) -> Sequence[GraphLevel]:
     """Each rank's step at graph level, if it was asked for; recorded in the new directory `work`."""
-    planned, found = session.plan, session.nsys
-    if not planned.graph_level or found is None:
+    planned = session.plan
+    if not planned.graph_level:
         return [GraphLevel()] * count
     crew: list[Workers] = []
     for rank in range(count):
         (work / str(rank)).mkdir(parents=True)
-        crew.append(Workers(work / str(rank), found, None, graph_trace="graph"))
-    return graph_level.measure(found, crew, _jobs(planned, crew, "nsys", nvtx=found.nvtx_api))
+        crew.append(Workers(work / str(rank), planned.profiler, None, graph_trace="graph"))
+    return graph_level.measure(crew, _jobs(planned, crew, planned.profiler.name))
 
 
 _Recorded = tuple[dict[str, Any], dict[str, Any] | None, str]
@@ -204,20 +168,22 @@ def _run(session: Session, crew: Sequence[Workers], targets: Sequence[Path]) -> 
     """Run the workers and move each rank's recording to its target.
 
     Returns:
-        For each rank the results of the profiled and of the untraced worker (None for dispatch), and the trace's name.
+        For each rank the results of the profiled and of the untraced worker (None without times), and the trace's name.
     """
     planned, profiler = session.plan, session.plan.profiler
-    if profiler == "dispatch":
-        traced = ranks.run(crew, _jobs(planned, crew, "dispatch", trace=dispatch_file.TRACE_FILE))
-        kept = [_keep(own.work, target, dispatch_file.TRACE_FILE) for own, target in zip(crew, targets, strict=True)]
-        return [(result, None, trace) for result, trace in zip(traced, kept, strict=True)]
-    if profiler == "nsys" and session.nsys is not None:
-        jobs = _jobs(planned, crew, "nsys", nvtx=session.nsys.nvtx_api)
+    jobs = _jobs(planned, crew, profiler.name)
+    untraced: Sequence[dict[str, Any] | None]
+    if profiler.timed:
+        results = ranks.record_and_time(crew, jobs, _jobs(planned, crew, "untraced", held=True))
+        traced, untraced = [of for of, _ in results], [of for _, of in results]
     else:
-        jobs = _jobs(planned, crew, profiler, trace=torch_profiler.TRACE_FILE if profiler == "torch" else "")
-    results = ranks.record_and_time(crew, jobs, _jobs(planned, crew, "untraced", held=True))
-    kept = [_gather(session, own.work, target) for own, target in zip(crew, targets, strict=True)]
-    return [(traced, untraced, trace) for (traced, untraced), trace in zip(results, kept, strict=True)]
+        traced, untraced = ranks.run(crew, jobs), [None] * len(crew)
+        profiler.export([own.recording(job) for own, job in zip(crew, jobs, strict=True)])
+    kept = [
+        profiler.keep(own.recording(job), target, keep_report=session.keep_report).trace
+        for own, job, target in zip(crew, jobs, targets, strict=True)
+    ]
+    return list(zip(traced, untraced, kept, strict=True))
 
 
 def _jobs(planned: Plan, crew: Sequence[Workers], recorder: str, **options: Any) -> list[Job]:
@@ -226,19 +192,3 @@ def _jobs(planned: Plan, crew: Sequence[Workers], recorder: str, **options: Any)
     return [
         make_job(planned, recorder, own.work, rank=rank, master_port=port, **options) for rank, own in enumerate(crew)
     ]
-
-
-def _gather(session: Session, work: Path, target: Path) -> str:
-    """Move what one rank's profiler recorded to its run directory; the trace's file name."""
-    if session.plan.profiler == "rocprofv3":
-        return rocprofv3.gather(work / rocprofv3.DIRECTORY, target).trace
-    if session.plan.profiler == "torch":
-        return _keep(work, target, torch_profiler.TRACE_FILE)
-    if session.keep_report:
-        _keep(work, target, nsys.REPORT_FILE)
-    return _keep(work, target, nsys.TRACE_FILE)
-
-
-def _keep(work: Path, directory: Path, name: str) -> str:
-    (work / name).rename(directory / name)
-    return name

@@ -12,6 +12,7 @@ from capture_cli import HERE, TOY, alive, wait_until
 from profkit.capture import process
 from profkit.capture.job import Job, make_job
 from profkit.capture.plan import Plan
+from profkit.capture.profilers.dispatch import Dispatch
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 
@@ -29,14 +30,14 @@ def held_job(spec: str, work: Path) -> Job:
         source="file",
         variant=None,
         shapes=(),
-        profiler="dispatch",
+        profiler=Dispatch(),
         why="",
         replays=1,
         warmup=1,
         seed=0,
         run_bodies=False,
     )
-    return make_job(plan, "dispatch", work, trace="dispatch.json", held=True)
+    return make_job(plan, "dispatch", work, held=True)
 
 
 def imported_torch(pid: int) -> bool:
@@ -46,7 +47,7 @@ def imported_torch(pid: int) -> bool:
 
 def test_it_imports_torch_waits_and_goes_on_when_released(tmp_path: Path) -> None:
     job = held_job(TOY, tmp_path)
-    with Workers(tmp_path, None, None).started(job) as worker:
+    with Workers(tmp_path, Dispatch(), None).started(job) as worker:
         wait_until(lambda: process.read_pid(job.pid_file) is not None)
         wait_until(lambda: imported_torch(worker.child.pid))
         # Unheld, the whole job takes about as long as the import that has just begun.
@@ -59,7 +60,7 @@ def test_it_imports_torch_waits_and_goes_on_when_released(tmp_path: Path) -> Non
 
 def test_it_is_ended_with_the_block_that_never_released_it(tmp_path: Path) -> None:
     job = held_job(TOY, tmp_path)
-    with Workers(tmp_path, None, None).started(job) as worker:
+    with Workers(tmp_path, Dispatch(), None).started(job) as worker:
         wait_until(lambda: process.read_pid(job.pid_file) is not None)
     assert not alive(worker.child.pid)
     assert not Path(job.result).exists()
@@ -67,7 +68,7 @@ def test_it_is_ended_with_the_block_that_never_released_it(tmp_path: Path) -> No
 
 def test_a_release_that_comes_too_late_is_no_error_of_its_own(tmp_path: Path) -> None:
     job = held_job(f"{HERE / 'faulty_workloads.py'}:KILLED", tmp_path)
-    with Workers(tmp_path, None, None).started(job) as worker:
+    with Workers(tmp_path, Dispatch(), None).started(job) as worker:
         worker.child.kill()
         worker.child.wait()
         worker.release()
@@ -80,6 +81,6 @@ def test_the_untraced_worker_goes_on_once_the_profiled_one_has_its_result(tmp_pa
     traced = dataclasses.replace(held_job(TOY, tmp_path), held=False)
     timed = dataclasses.replace(traced, recorder="untraced", result=str(tmp_path / "untraced.result.json"), held=True)
     with pytest.raises(ProfkitError, match="finds no CUDA device"):
-        Workers(tmp_path, None, None).record_and_time(traced, timed)
+        Workers(tmp_path, Dispatch(), None).record_and_time(traced, timed)
     results = [Path(traced.result), Path(timed.result)]
     assert results[0].stat().st_mtime_ns < results[1].stat().st_mtime_ns

@@ -17,11 +17,11 @@ from torch.utils._pytree import tree_map_only
 from profkit.capture import digests
 from profkit.capture.deviations import against_references
 from profkit.capture.device import describe_device, describe_versions
-from profkit.capture.dispatch_file import SCHEMA, Recording
 from profkit.capture.dispatch_rules import is_skippable_matmul, is_users_own, launch_kind
 from profkit.capture.job import Job
 from profkit.capture.triton_intercept import intercepted
 from profkit.model.workload import Step
+from profkit.readers.dispatch_file import SCHEMA, Recording
 
 #: Where a custom operator's implementation is registered, in the order of preference on a CPU.
 _IMPLEMENTATION_KEYS = (DispatchKey.CPU, DispatchKey.CompositeExplicitAutograd)
