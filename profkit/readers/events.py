@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from profkit.errors import ProfkitError
 from profkit.model.trace import (
     LAUNCH_APIS,
     LAUNCHES,
@@ -126,18 +127,24 @@ class EventRows:
             without_ops: what to say of a recording of the host alone.
             only_outer_calls: of the launches that share a process and a correlation id, keep the first: a runtime call
                 and the driver call under it may share one.
+
+        Raises:
+            ProfkitError: a value that its column cannot hold.
         """
         ops, broken_ops = _frame(
+            path,
             {**OPS, **(OP_DETAIL if self.detail else {})},
             self.ops,
             {"kind": OP_KINDS, "name": self.op_names.labels()},
         )
         launches, broken_launches = _frame(
+            path,
             LAUNCHES,
             self.launches,
             {"api": LAUNCH_APIS, "name": self.call_names.labels(), "kernel": self.kernels.labels()},
         )
         ranges, broken_ranges = _frame(
+            path,
             RANGES,
             self.ranges,
             {"domain": RANGE_DOMAINS, "text": [module_path(text) for text in self.texts.labels()]},
@@ -167,12 +174,25 @@ class EventRows:
 
 
 def _frame(
-    schema: Mapping[str, str], columns: Columns, labels: Mapping[str, Sequence[str]]
+    path: Path, schema: Mapping[str, str], columns: Columns, labels: Mapping[str, Sequence[str]]
 ) -> tuple[pd.DataFrame, npt.NDArray[np.bool_]]:
-    """The table of `schema`, and which of its rows are broken."""
+    """The table of `schema`, and which of its rows are broken.
+
+    Raises:
+        ProfkitError: a value of more bits than its column has.
+    """
     whole: dict[str, Any] = {}
-    for name in schema:
-        if name in columns:
-            whole[name] = categorical(columns[name], labels[name]) if name in labels else columns[name]
+    for name, dtype in schema.items():
+        if name not in columns:
+            continue
+        values = whole[name] = columns[name]
+        if name in labels:
+            whole[name] = categorical(values, labels[name])
+        elif not (values == values.astype(dtype, copy=False)).all():
+            row = int(np.flatnonzero(values != values.astype(dtype))[0])
+            raise ProfkitError(
+                f"{path}: {name} is {values[row]} in the row that starts at {columns['start'][row]} ns, expected an "
+                f"{dtype} number. Copy or record it again."
+            )
     broken = columns["broken"] if "broken" in columns else broken_rows(columns["start"], columns["end"])
     return table(schema, whole), broken

@@ -9,6 +9,7 @@ the header gives the number of fields on both sides of the one free text, and no
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
@@ -38,8 +39,6 @@ _ROLES: dict[str, tuple[frozenset[str], str]] = {
 _KINDS = "kernel|memory_copy|marker_api|marker|hip_api|hip_runtime_api|hip_compiler_api|hip|hip_runtime|hip_compiler"
 _NAME = re.compile(rf"^(?P<prefix>.+)_(?:(?:{_KINDS}|\w+_api)_trace|agent_info)\.csv$")
 _COMPANIONS = re.compile(rf"^(?:(?:{_KINDS})_trace|agent_info)\.csv$")
-_PLAIN_FIELD = r'(?:"[^"]*"|[^",]*)'
-_PLAIN_LINE = re.compile(rf"{_PLAIN_FIELD}(?:,{_PLAIN_FIELD})*")
 
 
 def header_of(line: bytes) -> list[str]:
@@ -173,7 +172,7 @@ class _Part:
             return np.asarray(pc.cast(filled, pa.int64()).to_numpy(), np.int64)
         except pa.ArrowInvalid:
             values = filled.to_pylist()
-        row = next((i for i, v in enumerate(values) if not re.fullmatch(r"-?\d{1,18}", v)), 0)
+        row = next((i for i, v in enumerate(values) if not _is_int64(v)), 0)
         if header_of(values[row].encode()) == [name]:
             raise ProfkitError(
                 f"{self.path}, line {row + 2}: the header stands here again, so several processes wrote this file. "
@@ -186,12 +185,14 @@ class _Part:
     def _parse(self, body: bytes) -> dict[str, Any]:
         import pyarrow as pa
 
-        if not _is_plain(body):
-            return self._columns_of(self._mended(body))
+        if _is_plain(body):
+            with contextlib.suppress(pa.ArrowInvalid):
+                return self._columns_of(body)
         try:
-            return self._columns_of(body)
-        except pa.ArrowInvalid:
             return self._columns_of(self._mended(body))
+        except pa.ArrowInvalid as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ProfkitError(f"{self.path} is no table ({reason}). Mend it, or record the run again.") from None
 
     def _columns_of(self, body: bytes) -> dict[str, Any]:
         import pyarrow as pa
@@ -215,12 +216,10 @@ class _Part:
         return "\n".join(self._mended_line(n, line.rstrip("\r")) for n, line in enumerate(lines, 2) if line).encode()
 
     def _mended_line(self, number: int, line: str) -> str:
-        if _PLAIN_LINE.fullmatch(line):
-            fields = next(csv.reader([line]))
-            if len(fields) == len(self.names):
-                return line
-        elif self._is_escaped(line):
+        if self._fits(line):
             return line
+        if "\r" in line:
+            raise self._bad_row(number, "has a line end inside a field")
         left, right = self._free, len(self.names) - self._free - 1
         before = line.split(",", left)
         after = before[-1].rsplit(",", right)
@@ -236,8 +235,8 @@ class _Part:
         quoted = '"' + text.replace('"', '""') + '"'
         return ",".join([*before[:-1], quoted, *after[1:]])
 
-    def _is_escaped(self, line: str) -> bool:
-        """Whether the quotes inside fields are doubled already, by another writer than rocprofv3."""
+    def _fits(self, line: str) -> bool:
+        """Whether `line` is CSV as it stands: another writer than rocprofv3 doubles the quotes inside fields."""
         try:
             return len(next(csv.reader([line], strict=True))) == len(self.names)
         except csv.Error:
@@ -273,7 +272,7 @@ class _Run:
                 pairs = np.unique(np.stack([part.texts("guid", self._guids), own]), axis=1)
                 self._pid_by_guid |= dict(zip(pairs[0].tolist(), pairs[1].tolist(), strict=True))
         self._processes = len(pids)
-        named = int(prefix) if prefix.isdecimal() else NONE
+        named = int(prefix) if prefix.isdecimal() and len(prefix) < 19 else NONE
         #: The process of every row, where there is only one.
         self._only: int | None = named if not pids else next(iter(pids)) if len(pids) == 1 else None
 
@@ -388,13 +387,28 @@ def _pid_column(part: _Part) -> str:
     return part.first_of("process_id", "pid")
 
 
+def _is_int64(text: str) -> bool:
+    return re.fullmatch(r"-?[0-9]{1,19}", text) is not None and -(1 << 63) <= int(text) < 1 << 63
+
+
 def _agent(part: _Part, column: str) -> npt.NDArray[np.int64]:
-    """Numbers of agents: 4 for ``Agent 4`` and for ``4``; `NONE` without a number."""
+    """Numbers of agents: 4 for ``Agent 4`` and for ``4``; `NONE` without a number.
+
+    Raises:
+        ProfkitError: a number that can be no agent's, with its line.
+    """
     if column not in part:
         return np.full(len(part), NONE, np.int64)
     codes, labels = part.coded(column)
-    found = [re.search(r"(\d+)$", label) for label in labels]
-    return np.array([int(f[1]) if f else NONE for f in found], np.int64)[codes]
+    numbers = [found[1] if (found := re.search(r"(\d+)$", label)) else str(NONE) for label in labels]
+    for code, number in enumerate(numbers):
+        if len(number) > 9:
+            line = int(np.flatnonzero(codes == code)[0]) + 2
+            raise ProfkitError(
+                f"{part.path}, line {line}: {column} is {labels[code]!r}, expected the number of an agent. "
+                "Record or copy it again."
+            )
+    return np.array([int(number) for number in numbers], np.int64)[codes]
 
 
 def _launch_shape(part: _Part) -> dict[str, npt.NDArray[np.int64]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -16,15 +16,17 @@ from profkit.readers.rows import call_name, integers, launch_api
 
 _GPU = 2  # rocprofiler_agent_type_t
 
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
 
 class _Handle(msgspec.Struct, gc=False, frozen=True):
     handle: int = NONE
 
 
 class _Dim(msgspec.Struct, gc=False, frozen=True):
-    x: int = NONE
-    y: int = NONE
-    z: int = NONE
+    x: Int64 = NONE
+    y: Int64 = NONE
+    z: Int64 = NONE
 
 
 class _Correlation(msgspec.Struct, gc=False, frozen=True):
@@ -34,8 +36,8 @@ class _Correlation(msgspec.Struct, gc=False, frozen=True):
 class _Dispatch(msgspec.Struct, gc=False, frozen=True):
     agent_id: _Handle = _Handle()
     queue_id: _Handle = _Handle()
-    kernel_id: int = NONE
-    group_segment_size: int = NONE
+    kernel_id: Int64 = NONE
+    group_segment_size: Int64 = NONE
     workgroup_size: _Dim = _Dim()
     grid_size: _Dim = _Dim()
 
@@ -43,11 +45,11 @@ class _Dispatch(msgspec.Struct, gc=False, frozen=True):
 class _Record(msgspec.Struct, gc=False):
     """A record of any kind: kernel, copy, API call or marker. Graph ids are numbers or handles, by version."""
 
-    kind: int = NONE
-    operation: int = NONE
-    thread_id: int = NONE
-    start_timestamp: int = 0
-    end_timestamp: int = 0
+    kind: Int64 = NONE
+    operation: Int64 = NONE
+    thread_id: Int64 = NONE
+    start_timestamp: Int64 = 0
+    end_timestamp: Int64 = 0
     correlation_id: _Correlation = _Correlation()
     dispatch_info: _Dispatch = _Dispatch()
     stream_id: _Handle | None = None
@@ -70,7 +72,7 @@ class _Kind(msgspec.Struct):
 
 
 class _Message(msgspec.Struct, gc=False):
-    key: int
+    key: Int64
     value: str
 
 
@@ -80,23 +82,23 @@ class _Strings(msgspec.Struct):
 
 
 class _Symbol(msgspec.Struct):
-    kernel_id: int = NONE
+    kernel_id: Int64 = NONE
     kernel_name: str = ""
     formatted_kernel_name: str = ""
     demangled_kernel_name: str = ""
-    arch_vgpr_count: int = NONE
+    arch_vgpr_count: Int64 = NONE
 
 
 class _Agent(msgspec.Struct):
     id: _Handle = _Handle()
-    type: int = NONE
-    node_id: int = NONE
-    logical_node_id: int = NONE
+    type: Int64 = NONE
+    node_id: Int64 = NONE
+    logical_node_id: Int64 = NONE
     product_name: str = ""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
-    pid: int = NONE
+    pid: Int64 = NONE
 
 
 class _Process(msgspec.Struct):

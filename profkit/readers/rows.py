@@ -161,7 +161,7 @@ def graph_trace(ops: pd.DataFrame, launches: pd.DataFrame) -> str:
 
 
 def integers(values: Sequence[Any]) -> npt.NDArray[np.int64]:
-    """Python values as int64; `NONE` for what is no integer, and unsigned 64-bit values wrapped."""
+    """Python values as int64; `NONE` for what is no integer of 64 bits, and unsigned ones wrapped."""
     try:
         return np.fromiter(values, np.int64, len(values))
     except (TypeError, ValueError, OverflowError):
@@ -170,13 +170,13 @@ def integers(values: Sequence[Any]) -> npt.NDArray[np.int64]:
 
 def _int(value: Any) -> int:
     if isinstance(value, str):
-        value = int(value) if value.isdecimal() else NONE
+        value = int(value) if value.isdecimal() and len(value) <= 20 else NONE
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if not isinstance(value, int):
+    if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 64:
         return NONE
     # Thread ids are 64 bits without a sign.
-    return value - (1 << 64) if 1 << 63 <= value < 1 << 64 else value
+    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 #: What CUPTI appends to a call's name: the API version, and the per-thread default stream's variants, in either order.
