@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES
 from profkit.readers import dispatch
-from profkit.readers.dispatch_file import SCHEMA, Recording
+from profkit.readers.dispatch import SCHEMA, Recording
 
 
 def write(path: Path, recording: Recording) -> Path:
     content = {"schema": SCHEMA, "run_bodies": False, "torch": "2.0", "triton": None}
-    path.write_text(json.dumps({**content, "ranges": recording.ranges, "ops": recording.ops}))
+    path.write_text(json.dumps(content | msgspec.to_builtins({"ranges": recording.ranges, "ops": recording.ops})))
     return path
 
 
@@ -83,7 +84,7 @@ def test_content_is_recognised_and_other_json_is_not(tmp_path: Path) -> None:
         ("{", "not valid JSON"),
         ("[]", "schema is 'list'"),
         ('{"schema": "profkit.dispatch/9"}', "schema is 'profkit.dispatch/9'"),
-        (json.dumps({"schema": SCHEMA, "torch": "2", "ranges": []}), "not a whole .*'ops'"),
+        (json.dumps({"schema": SCHEMA, "torch": "2", "ranges": []}), "not a whole .*`ops`"),
         (json.dumps({"schema": SCHEMA, "torch": "2", "ranges": [], "ops": [{"order": 1}]}), "not a whole"),
         (json.dumps({"schema": SCHEMA, "torch": "2", "ranges": 3, "ops": []}), "not a whole"),
     ],

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the dispatch profiler runs torch operators")
 
 from profkit.capture.profilers.dispatch_step import DispatchRecorder  # noqa: E402
-from profkit.readers.dispatch_file import Recording  # noqa: E402
+from profkit.readers.dispatch import Recording  # noqa: E402
 
 A = torch.arange(12, dtype=torch.float32).reshape(3, 4)
 OUT = torch.empty(3, 4)
@@ -22,7 +22,7 @@ def recorded(work: Callable[[], object], *, run_bodies: bool = True) -> list[tup
     recording = Recording()
     with torch.no_grad(), DispatchRecorder(recording, run_bodies=run_bodies):
         work()
-    return [(op["name"], op["kind"]) for op in recording.ops]
+    return [(op.name, op.kind) for op in recording.ops]
 
 
 @pytest.mark.parametrize(

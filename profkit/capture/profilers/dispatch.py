@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from profkit._version import __version__
 from profkit.capture.profilers.profiler import Asked, Profiler, State
-from profkit.readers.dispatch_file import TRACE_FILE
+from profkit.readers.dispatch import TRACE_FILE
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe

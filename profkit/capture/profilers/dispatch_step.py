@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch._C import DispatchKey
 from torch._ops import OpOverload
@@ -21,7 +22,7 @@ from profkit.capture.dispatch_rules import is_skippable_matmul, is_users_own, la
 from profkit.capture.job import Job
 from profkit.capture.triton_intercept import intercepted
 from profkit.model.workload import Step
-from profkit.readers.dispatch_file import SCHEMA, Recording
+from profkit.readers.dispatch import SCHEMA, Recording
 
 #: Where a custom operator's implementation is registered, in the order of preference on a CPU.
 _IMPLEMENTATION_KEYS = (DispatchKey.CPU, DispatchKey.CompositeExplicitAutograd)
@@ -140,8 +141,8 @@ def record(job: Job, step: Step) -> dict[str, Any]:
         "run_bodies": job.run_bodies,
         "torch": versions["torch"],
         "triton": versions["triton"],
-        "ranges": recording.ranges,
-        "ops": recording.ops,
+        "ranges": msgspec.to_builtins(recording.ranges),
+        "ops": msgspec.to_builtins(recording.ops),
     }
     Path(job.trace).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
     return {
