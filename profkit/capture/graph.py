@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
-from profkit.capture import digests
 from profkit.capture.compiles import CompileWatch
-from profkit.capture.deviations import against_references
 from profkit.capture.device import describe_device, describe_versions
 from profkit.capture.job import Job
+from profkit.capture.outputs import against_references, digest_outputs
 from profkit.capture.process_group import aligner, backend, joined
 from profkit.capture.ranges import no_ranges
 from profkit.model.workload import Scope, Step
@@ -125,7 +124,7 @@ def digest_replay(step: Step, graph: torch.cuda.CUDAGraph) -> dict[str, str]:
     step.refresh("digest")
     graph.replay()
     torch.cuda.synchronize()
-    return digests.digest_outputs(step.outputs())
+    return digest_outputs(step.outputs())
 
 
 def time_untraced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:

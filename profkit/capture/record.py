@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from profkit._version import __version__
-from profkit.capture import digests
 from profkit.capture.device import driver_version
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
+from profkit.capture.outputs import ALGORITHM
 from profkit.capture.plan import Plan
 from profkit.model.run import ProfilerRecord, RankRecord, RepetitionRecord, RunRecord
 from profkit.model.wording import counted
@@ -72,7 +72,7 @@ def workload_record(
         if outputs is None
         else {
             "inputs": "digest",
-            "algorithm": digests.ALGORITHM,
+            "algorithm": ALGORITHM,
             "outputs": outputs,
             "notes": traced["notes"],
             "references": traced["references"],

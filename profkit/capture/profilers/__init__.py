@@ -133,7 +133,7 @@ def diagnose(profiler: type[Profiler], torch: TorchProbe) -> State:
     try:
         found = profiler.find()
     except ProfkitError as error:
-        return State(profiler.name, False, None, str(error))
+        return State(False, None, str(error))
     return found.state(torch)
 
 

@@ -37,21 +37,18 @@ class Dispatch(Profiler):
 
     @classmethod
     def find(cls, asked: Asked = Asked()) -> Self:
-        """See `Profiler`."""
         return cls(asked.run_bodies)
 
     def state(self, torch: TorchProbe) -> State:
-        """See `Profiler`."""
         if torch.problem is not None:
-            return State(self.name, False, None, torch.problem)
+            return State(False, None, torch.problem)
         says = "counts launches on the CPU, without times"
         if torch.triton is None:
             says += "; triton is not installed, so workloads with Triton kernels cannot be built"
-        return State(self.name, True, torch.torch, says)
+        return State(True, torch.torch, says)
 
     @classmethod
     def record(cls, job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
-        """See `Profiler`."""
         from profkit.capture.profilers.dispatch_step import record
 
         return record(job, build_on("cpu"))
@@ -63,10 +60,8 @@ class Dispatch(Profiler):
 
     @property
     def arguments(self) -> list[str]:
-        """See `Profiler`."""
         return ["--run-bodies"] if self.run_bodies else []
 
     def version(self, versions: Mapping[str, str | None]) -> str:
         """profkit's."""
-        del versions
         return __version__

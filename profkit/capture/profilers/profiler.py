@@ -72,13 +72,11 @@ class State:
     """What `profkit doctor` says of one profiler.
 
     Args:
-        name: as for ``--profiler``.
         usable: whether it can record a workload here.
         version: its version, None where it is not there.
         says: what it gives, or what is wrong and how to mend it.
     """
 
-    name: str
     usable: bool
     version: str | None
     says: str

@@ -35,20 +35,15 @@ class TorchProfiler(Profiler):
 
     @classmethod
     def find(cls, asked: Asked = Asked()) -> Self:
-        """See `Profiler`."""
-        del asked
         return cls()
 
     def state(self, torch: TorchProbe) -> State:
-        """See `Profiler`."""
         if not torch.cuda:
-            return State(self.name, False, torch.torch, torch.without_gpu)
-        return State(self.name, True, torch.torch, "layers by the order of the captured launches")
+            return State(False, torch.torch, torch.without_gpu)
+        return State(True, torch.torch, "layers by the order of the captured launches")
 
     @classmethod
     def scope(cls, api: str) -> tuple[Scope, str]:
-        """See `Profiler`."""
-        del api
         return _record_function, "torch.profiler.record_function"
 
     @classmethod
