@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from profkit.capture import nsys, rocprofv3
-from profkit.capture.plan import did_you_mean
 from profkit.errors import ProfkitError
+from profkit.model.wording import did_you_mean
 
 #: The others record a step that profkit builds itself.
 PROFILERS = ("auto", "nsys", "rocprofv3")

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profkit.capture import nsys, torch_profiler
-from profkit.capture.job import FLOOR_SPEC, make_job
-from profkit.capture.plan import Plan, did_you_mean
+from profkit.capture.options import FLOOR_WORKLOAD, Options
 from profkit.capture.probe import probe_torch
-from profkit.capture.workers import Workers
+from profkit.capture.workers import Workers, make_jobs
 from profkit.errors import ProfkitError
+from profkit.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from profkit.model.trace import Trace
@@ -126,16 +126,12 @@ def measure(found: nsys.Nsys | None) -> dict[str, Any]:
     from profkit.readers import detect
 
     profiler = "torch" if found is None else "nsys"
-    planned = traced_plan(profiler)
+    options = traced_options(profiler)
     with tempfile.TemporaryDirectory(prefix="profkit.") as name:
         work = Path(name)
-        if found is not None:
-            trace, job = nsys.TRACE_FILE, make_job(planned, "nsys", work, nvtx=found.nvtx_api)
-        else:
-            trace = torch_profiler.TRACE_FILE
-            job = make_job(planned, "torch", work, trace=trace)
-        timed = make_job(planned, "floor", work, held=True)
-        traced, untraced = Workers(work, found, None).record_and_time(job, timed)
+        trace = torch_profiler.TRACE_FILE if found is None else nsys.TRACE_FILE
+        jobs = make_jobs(options, profiler, [work], nvtx="" if found is None else found.nvtx_api)
+        ((traced, untraced),) = Workers(found).record_and_time(jobs, make_jobs(options, "floor", [work], held=True))
         times = traced_times(detect.read(work / trace))
     return {
         "unit": "us",
@@ -149,20 +145,10 @@ def measure(found: nsys.Nsys | None) -> dict[str, Any]:
     }
 
 
-def traced_plan(profiler: str) -> Plan:
+def traced_options(profiler: str) -> Options:
     """What the traced half records: the floor's own workload under `profiler`."""
-    return Plan(
-        spec=FLOOR_SPEC,
-        name="floor",
-        source="shipped",
-        variant=None,
-        shapes=(f"nodes={TRACED_NODES}",),
-        profiler=profiler,
-        why="",
-        replays=TRACED_REPLAYS,
-        warmup=1,
-        seed=0,
-        run_bodies=False,
+    return Options(
+        FLOOR_WORKLOAD, shapes=(f"nodes={TRACED_NODES}",), profiler=profiler, replays=TRACED_REPLAYS, warmup=1
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,10 +14,10 @@ from profkit.capture import digests
 from profkit.capture.compiles import CompileWatch
 from profkit.capture.deviations import against_references
 from profkit.capture.device import describe_device, describe_versions
-from profkit.capture.job import Job
+from profkit.capture.options import Job
 from profkit.capture.process_group import aligner, backend, joined
-from profkit.capture.ranges import choose, no_ranges
-from profkit.model.workload import Scope, Step
+from profkit.capture.ranges import choose
+from profkit.model.workload import Scope, Step, no_ranges
 
 #: torch.cuda is only partly annotated; through this name strict type checking leaves its calls alone.
 _cuda: Any = torch.cuda
@@ -68,7 +69,7 @@ def record_traced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
     stream = _cuda.Stream()
     line_up = aligner(SPIN_CYCLES)
     job.at("warming up")
-    warm_up(step, job.warmup, stream)
+    warm_up(step, job.options.warmup, stream)
     watch.open_window()
     with _window(job):
         job.at("capturing the graph")
@@ -103,9 +104,9 @@ def record_traced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
 def _window(job: Job) -> Iterator[None]:
     """The recorded window: the CUDA profiler API for nsys, torch.profiler for torch."""
     if job.recorder == "torch":
-        from profkit.capture.torch_profiler import profiled
+        from profkit.capture.torch_profiler import TRACE_FILE, profiled
 
-        with profiled(job.trace):
+        with profiled(Path(job.directory) / TRACE_FILE):
             yield
         return
     torch.cuda.synchronize()
@@ -135,7 +136,7 @@ def time_untraced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
     stream = _cuda.Stream()
     line_up = aligner(SPIN_CYCLES)
     job.at("warming up, untraced")
-    warm_up(step, job.warmup, stream)
+    warm_up(step, job.options.warmup, stream)
     graph = capture_graph(step, stream, no_ranges)
     job.at("replaying the graph, untraced")
     samples_us: list[float] = []

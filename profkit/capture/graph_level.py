@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import nsys, ranks
-from profkit.capture.job import Job
+from profkit.capture import nsys
+from profkit.capture.options import Job
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 from profkit.readers.sqlite_columns import Database
@@ -42,22 +42,20 @@ class GraphLevel:
         return [{"code": "graph-level-not-measured", "message": self.problem}]
 
 
-def measure(found: nsys.Nsys, crew: Sequence[Workers], jobs: Sequence[Job]) -> Sequence[GraphLevel]:
+def measure(found: nsys.Nsys, jobs: Sequence[Job]) -> Sequence[GraphLevel]:
     """Record one job a rank at graph level. Failing is no reason to give up the capture that asks for it.
 
     Args:
-        crew: each rank's workers, whose directories are not kept.
-        jobs: of the ``nsys`` recorder.
+        jobs: of the ``nsys`` recorder, in directories that are not kept.
     """
     try:
-        ranks.run(crew, jobs)
-        nsys.export(found, [(own.work, own.log(job)) for own, job in zip(crew, jobs, strict=True)])
+        Workers(found, graph_trace="graph").run(jobs)
+        nsys.export(found, [(Path(job.directory), job.log) for job in jobs])
         return [
-            GraphLevel(summarise(step_times_us(own.work / nsys.TRACE_FILE), job.replays))
-            for own, job in zip(crew, jobs, strict=True)
+            GraphLevel(summarise(step_times_us(Path(job.directory) / nsys.TRACE_FILE), job.replays)) for job in jobs
         ]
     except ProfkitError as error:
-        return [GraphLevel(problem=f"The step at graph level could not be timed: {error}")] * len(crew)
+        return [GraphLevel(problem=f"The step at graph level could not be timed: {error}")] * len(jobs)
 
 
 def step_times_us(trace: Path) -> list[float]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from profkit.errors import ProfkitError
+from profkit.model.workload import no_ranges
 
 if TYPE_CHECKING:
     from profkit.model.workload import Scope
-
-
-def no_ranges(_name: str) -> nullcontext[None]:
-    """A scope that marks nothing; for warm-up and for untraced runs."""
-    return nullcontext()
 
 
 @contextmanager
@@ -53,7 +49,7 @@ def choose(recorder: str, nvtx_api: str) -> tuple[Scope, str]:
     """The scope for a recorder, and its name and version for run.json.
 
     Args:
-        recorder: see `profkit.capture.job.Job`.
+        recorder: see `profkit.capture.options.Job`.
         nvtx_api: ``nvtx`` or ``torch.cuda.nvtx``; only for the ``nsys`` recorder. The package falls to
             torch.cuda.nvtx where it is not installed, and the returned name says so.
 

@@ -13,13 +13,14 @@ from profkit._version import __version__
 from profkit.capture import digests, nsys, rocprofv3
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
-from profkit.capture.plan import Plan
+from profkit.capture.options import Options
 from profkit.model.wording import counted
 
 
 def workload_record(
-    plan: Plan,
+    options: Options,
     found: nsys.Nsys | None,
+    rocprof: rocprofv3.Rocprofv3 | None,
     traced: Mapping[str, Any],
     untraced: Mapping[str, Any] | None,
     floor: Floor,
@@ -34,8 +35,8 @@ def workload_record(
     """run.json for a captured workload.
 
     Args:
-        plan: what ran.
-        found: the nsys that recorded, None for other profilers.
+        options: what ran.
+        found, rocprof: what recorded, None for other profilers.
         traced: the profiled worker's result.
         untraced: the untraced worker's result, None for dispatch.
         floor: asked for its measurement, which is made now if it was not before.
@@ -51,21 +52,21 @@ def workload_record(
     return {
         **_common(trace, files, trace_sha256),
         "workload": {
-            "name": plan.name,
+            "name": options.name,
             "variant": traced["variant"],
             "shapes": traced["shapes"],
             "layers": traced["layers"],
-            "source": plan.source,
+            "source": "file" if options.is_file else "shipped",
         },
         "command": None,
         "exit_code": None,
-        "profiler": _profiler(plan, found, traced),
-        "timed": plan.profiler != "dispatch",
+        "profiler": _profiler(options, found, rocprof, traced),
+        "timed": options.profiler != "dispatch",
         "device": traced["device"],
-        "versions": {"driver": driver_version() if plan.profiler != "dispatch" else None, **traced["versions"]},
-        "seed": plan.seed,
-        "warmup": plan.warmup if plan.profiler != "dispatch" else 0,
-        "replays": plan.replays,
+        "versions": {"driver": driver_version() if options.profiler != "dispatch" else None, **traced["versions"]},
+        "seed": options.seed,
+        "warmup": options.warmup if options.profiler != "dispatch" else 0,
+        "replays": options.replays,
         "compiles": traced["compiles"],
         "digests": None
         if outputs is None
@@ -149,24 +150,29 @@ def _common(trace: str, files: Sequence[str], trace_sha256: Mapping[str, str]) -
     }
 
 
-def _profiler(plan: Plan, found: nsys.Nsys | None, traced: Mapping[str, Any]) -> dict[str, Any]:
+def _profiler(
+    options: Options,
+    found: nsys.Nsys | None,
+    rocprof: rocprofv3.Rocprofv3 | None,
+    traced: Mapping[str, Any],
+) -> dict[str, Any]:
     versions = {
         "nsys": found.version if found is not None else None,
-        "rocprofv3": plan.rocprof.version if plan.rocprof is not None else None,
+        "rocprofv3": rocprof.version if rocprof is not None else None,
         "torch": traced["versions"]["torch"],
         "dispatch": __version__,
     }
     arguments = {
         "nsys": nsys.recorded_arguments(),
-        "rocprofv3": rocprofv3.recorded_arguments(plan.rocprof) if plan.rocprof is not None else [],
-        "dispatch": ["--run-bodies"] if plan.run_bodies else [],
+        "rocprofv3": rocprofv3.recorded_arguments(rocprof) if rocprof is not None else [],
+        "dispatch": ["--run-bodies"] if options.run_bodies else [],
     }
     return {
-        "name": plan.profiler,
-        "version": versions[plan.profiler],
-        "graph_trace": None if plan.profiler == "dispatch" else "node",
+        "name": options.profiler,
+        "version": versions[options.profiler],
+        "graph_trace": None if options.profiler == "dispatch" else "node",
         "ranges": traced["ranges"],
-        "arguments": arguments.get(plan.profiler, []),
+        "arguments": arguments.get(options.profiler, []),
     }
 
 

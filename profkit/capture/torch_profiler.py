@@ -21,7 +21,7 @@ class _Recorded(Protocol):
 
 
 @contextmanager
-def profiled(path: str) -> Iterator[None]:
+def profiled(path: Path) -> Iterator[None]:
     """Record the block with torch.profiler and write the scrubbed trace to `path` (gzip)."""
     import torch
     from torch.profiler import ProfilerActivity, profile
@@ -33,7 +33,7 @@ def profiled(path: str) -> Iterator[None]:
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         yield
         torch.cuda.synchronize()
-    export(profiler, Path(path))
+    export(profiler, path)
 
 
 def export(profiler: _Recorded, path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from profkit.capture.diagnosis import Diagnosis, diagnose
-from profkit.capture.plan import did_you_mean
 from profkit.errors import Exit, ProfkitError
+from profkit.model.wording import did_you_mean
 
 FORMATS = ("text", "json")
 

@@ -1,6 +1,9 @@
-"""Counts in sentences: one launch is, two launches are."""
+"""Words of sentences: one launch is, two launches are; and what a name that is not known may have meant."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 def counted(number: float, noun: str) -> str:
@@ -33,3 +36,11 @@ def have(number: float) -> str:
 def were(number: float) -> str:
     """``was`` of one, else ``were``."""
     return "was" if number == 1 else "were"
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A sentence that names what exists, the closest name first; for the end of an error message."""
+    names = list(known)
+    close = difflib.get_close_matches(given, names, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"{hint} Known: {', '.join(names)}."

@@ -12,9 +12,17 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
-from profkit.capture.plan import did_you_mean, resolve_shapes, resolve_variant
 from profkit.errors import ProfkitError
-from profkit.model.workload import BuildContext, Configuration, ShapeValue, Tunable, Workload
+from profkit.model.wording import did_you_mean
+from profkit.model.workload import (
+    BuildContext,
+    Configuration,
+    ShapeValue,
+    Tunable,
+    Workload,
+    resolve_shapes,
+    resolve_variant,
+)
 from profkit.number_ranges import check_number
 from profkit.sweep.problems import check_tunable
 from profkit.sweep.sources import source_digests

@@ -14,8 +14,7 @@ from capture_cli import STUB_NSYS, environment, names, profkit
 
 from profkit.capture import floor, nsys
 from profkit.capture.floor import Floor, traced_times
-from profkit.capture.job import make_job
-from profkit.capture.workers import Workers
+from profkit.capture.workers import Workers, make_jobs
 from profkit.commands.floor import as_text
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
@@ -87,8 +86,7 @@ def test_one_kernel_does_nothing_and_the_other_one_load_and_one_store(tmp_path: 
 
 
 def test_the_traced_graph_is_one_chain_of_each_kernel(tmp_path: Path) -> None:
-    planned = floor.traced_plan("dispatch")
-    Workers(tmp_path, None, None).run(make_job(planned, "dispatch", tmp_path, trace="dispatch.json"))
+    Workers().run(make_jobs(floor.traced_options("dispatch"), "dispatch", [tmp_path]))
     ops = json.loads((tmp_path / "dispatch.json").read_text())["ops"]
     launched = [(op["name"], op["grid"], op["scope"]) for op in ops]
     assert launched == [

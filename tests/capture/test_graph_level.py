@@ -10,9 +10,8 @@ import pytest
 from capture_cli import STUB_NSYS, TOY, names, profkit
 
 from profkit.capture import graph_level, nsys
-from profkit.capture.floor import traced_plan
-from profkit.capture.job import make_job
-from profkit.capture.workers import Workers
+from profkit.capture.floor import traced_options
+from profkit.capture.workers import make_jobs
 from profkit.errors import ProfkitError
 
 
@@ -54,8 +53,8 @@ def test_what_fails_is_a_warning_with_its_cause(tmp_path: Path, monkeypatch: pyt
     # GIVEN a recording without whole graphs, or a machine without a GPU
     monkeypatch.delenv("STUB_NSYS_FAULT", raising=False)
     stub = nsys.check(STUB_NSYS)
-    job = make_job(traced_plan("nsys"), "nsys", tmp_path, nvtx=stub.nvtx_api)
-    (found,) = graph_level.measure(stub, [Workers(tmp_path, stub, None, graph_trace="graph")], [job])
+    jobs = make_jobs(traced_options("nsys"), "nsys", [tmp_path], nvtx=stub.nvtx_api)
+    (found,) = graph_level.measure(stub, jobs)
     assert found.content is None
     (warning,) = found.warnings
     assert warning["code"] == "graph-level-not-measured"

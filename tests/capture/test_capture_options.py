@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.capture.plan import Options, check_options, resolve_shapes, resolve_variant
+from profkit.capture.options import Options
 from profkit.errors import ProfkitError
-from profkit.model.workload import BuildContext, Shape, Step, Workload
+from profkit.model.workload import BuildContext, Shape, Step, Workload, resolve_shapes, resolve_variant
 
 
 def _build(_: BuildContext) -> Step:
@@ -69,4 +69,4 @@ def test_a_bad_shape_is_refused_with_what_would_do(text: str, message: str) -> N
 )
 def test_options_out_of_range_are_refused(options: Options, message: str) -> None:
     with pytest.raises(ProfkitError, match=message):
-        check_options(options)
+        options.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -9,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import dispatch_file, graph_level, nsys, process, ranks, record, rocprofv3, torch_profiler
+from profkit.capture import dispatch_file, graph_level, nsys, process, record, rocprofv3, torch_profiler
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
-from profkit.capture.job import Job, make_job
-from profkit.capture.plan import Options, Plan, check_options, resolve_shapes, resolve_variant
-from profkit.capture.workers import Workers
+from profkit.capture.options import Job, Options
+from profkit.capture.workers import Workers, make_jobs
 from profkit.errors import ProfkitError
+from profkit.model.workload import resolve_shapes, resolve_variant
 from profkit.runs import run_dir, trace_digests
 
 
@@ -34,19 +35,36 @@ class Finished:
     why: str
 
 
-def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
-    """Check `options` and choose the profiler; nsys is None unless it was chosen.
+@dataclass(frozen=True)
+class Session:
+    """What every run of one `profkit capture` shares.
+
+    Args:
+        options: the user's, with the profiler that was chosen.
+        why: why that profiler, one clause for the user.
+        nsys, rocprof: the profiler, None unless it was chosen.
+        floor: the dispatch floor, the same for all of them.
+    """
+
+    options: Options
+    why: str
+    nsys: nsys.Nsys | None
+    rocprof: rocprofv3.Rocprofv3 | None
+    floor: Floor
+
+
+def begin(options: Options) -> Session:
+    """Check `options` and choose the profiler.
 
     A shipped workload's variant and shapes are checked here too, before anything is started.
 
     Raises:
-        ProfkitError: see `profkit.capture.plan`; or the profiler asked for is not here.
+        ProfkitError: see `profkit.capture.options`; or the profiler asked for is not here.
     """
     from profkit import kernels
 
-    check_options(options)
-    is_file = ":" in options.workload
-    if not is_file:
+    options.check()
+    if not options.is_file:
         workload = kernels.load(options.workload)
         resolve_variant(workload, options.variant)
         resolve_shapes(workload, options.shapes, options.nproc or 1)
@@ -55,23 +73,14 @@ def plan(options: Options) -> tuple[Plan, nsys.Nsys | None]:
         raise ProfkitError(
             f"--graph-level needs nsys, and {profiler} would record ({why}). Leave it out, or see `profkit doctor`."
         )
-    return Plan(
-        spec=options.workload,
-        name=Path(options.workload).name,
-        source="file" if is_file else "shipped",
-        variant=options.variant,
-        shapes=options.shapes,
-        profiler=profiler,
-        why=why,
-        replays=1 if profiler == "dispatch" else options.replays,
-        warmup=options.warmup,
-        seed=options.seed,
-        run_bodies=options.run_bodies,
-        rocprof=rocprofv3.find() if profiler == "rocprofv3" else None,
-        graph_level=options.graph_level,
-        nproc=options.nproc,
-        rank_timeout_s=options.rank_timeout_s,
-    ), found
+    replays = 1 if profiler == "dispatch" else options.replays
+    return Session(
+        dataclasses.replace(options, profiler=profiler, replays=replays),
+        why,
+        found,
+        rocprofv3.find() if profiler == "rocprofv3" else None,
+        Floor(profiler, found, options.with_floor),
+    )
 
 
 def _choose_profiler(options: Options) -> tuple[str, str, nsys.Nsys | None]:
@@ -101,36 +110,16 @@ def _choose_profiler(options: Options) -> tuple[str, str, nsys.Nsys | None]:
         return "torch", f"nsys cannot be used: {error}", None
 
 
-@dataclass(frozen=True)
-class Session:
-    """What every run of one `profkit capture` shares.
-
-    Args:
-        plan: what runs.
-        nsys: the profiler's binary, None unless it was chosen.
-        floor: the dispatch floor, the same for all of them.
-        keep_report: keep nsys's own report beside its export.
-    """
-
-    plan: Plan
-    nsys: nsys.Nsys | None
-    floor: Floor
-    keep_report: bool
-
-
-def capture(
-    options: Options, output: Path, *, force: bool, keep_report: bool = True, with_floor: bool = True
-) -> Finished:
+def capture(options: Options, output: Path, *, force: bool) -> Finished:
     """Run a workload under a profiler and leave the run directory `output`, complete or not at all.
 
     Raises:
         ProfkitError: bad options, a profiler that is not here, a workload that fails, an output that exists.
     """
     with process.terminable(), run_dir.new(output, force=force) as directory:
-        planned, found = plan(options)
-        session = Session(planned, found, Floor(planned.profiler, found, with_floor), keep_report)
+        session = begin(options)
         records = record_into(session, directory, crash_log=output.with_name(output.name + ".log"))
-    return Finished(output, records, planned.why)
+    return Finished(output, records, session.why)
 
 
 def record_into(
@@ -146,29 +135,22 @@ def record_into(
     Returns:
         run.json's content of every rank.
     """
-    planned = session.plan
-    targets = [directory]
-    if planned.nproc is not None:
-        targets = [directory / str(rank) for rank in range(planned.nproc)]
+    nproc = session.options.nproc
+    targets = [directory] if nproc is None else [directory / str(rank) for rank in range(nproc)]
     with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
-        crew: list[Workers] = []
-        for rank, target in enumerate(targets):
-            target.mkdir(exist_ok=True)
-            work = Path(name) / str(rank)
-            work.mkdir()
-            crew.append(Workers(work, session.nsys, crash_log, planned.rocprof))
-        recorded = _run(session, crew, targets)
+        recorded = _run(session, Path(name), targets, crash_log)
         whole = _graph_level(session, Path(name) / "graph-level", len(targets))
     job = secrets.token_hex(8)
     contents: list[dict[str, Any]] = []
     for rank, (target, (traced, untraced, trace)) in enumerate(zip(targets, recorded, strict=True)):
         described = None
-        if planned.nproc is not None:
-            described = {"rank": rank, "world_size": planned.nproc, "job": job, "backend": traced["backend"]}
+        if nproc is not None:
+            described = {"rank": rank, "world_size": nproc, "job": job, "backend": traced["backend"]}
         files = sorted(path.name for path in target.iterdir())
         content = record.workload_record(
-            planned,
+            session.options,
             session.nsys,
+            session.rocprof,
             traced,
             untraced,
             session.floor,
@@ -184,56 +166,57 @@ def record_into(
     return contents
 
 
+def _directories(work: Path, count: int) -> list[Path]:
+    """A new directory below `work` for each rank."""
+    directories = [work / str(rank) for rank in range(count)]
+    for directory in directories:
+        directory.mkdir(parents=True)
+    return directories
+
+
 def _graph_level(session: Session, work: Path, count: int) -> Sequence[GraphLevel]:
     """Each rank's step at graph level, if it was asked for; recorded in the new directory `work`."""
-    planned, found = session.plan, session.nsys
-    if not planned.graph_level or found is None:
+    if not session.options.graph_level or session.nsys is None:
         return [GraphLevel()] * count
-    crew: list[Workers] = []
-    for rank in range(count):
-        (work / str(rank)).mkdir(parents=True)
-        crew.append(Workers(work / str(rank), found, None, graph_trace="graph"))
-    return graph_level.measure(found, crew, _jobs(planned, crew, "nsys", nvtx=found.nvtx_api))
+    jobs = make_jobs(session.options, "nsys", _directories(work, count), nvtx=session.nsys.nvtx_api)
+    return graph_level.measure(session.nsys, jobs)
 
 
 _Recorded = tuple[dict[str, Any], dict[str, Any] | None, str]
 
 
-def _run(session: Session, crew: Sequence[Workers], targets: Sequence[Path]) -> list[_Recorded]:
-    """Run the workers and move each rank's recording to its target.
+def _run(session: Session, work: Path, targets: Sequence[Path], crash_log: Path) -> list[_Recorded]:
+    """Run the workers in directories below `work`, and move each rank's recording to its target, which is made.
 
     Returns:
         For each rank the results of the profiled and of the untraced worker (None for dispatch), and the trace's name.
     """
-    planned, profiler = session.plan, session.plan.profiler
-    if profiler == "dispatch":
-        traced = ranks.run(crew, _jobs(planned, crew, "dispatch", trace=dispatch_file.TRACE_FILE))
-        kept = [_keep(own.work, target, dispatch_file.TRACE_FILE) for own, target in zip(crew, targets, strict=True)]
-        return [(result, None, trace) for result, trace in zip(traced, kept, strict=True)]
-    if profiler == "nsys" and session.nsys is not None:
-        jobs = _jobs(planned, crew, "nsys", nvtx=session.nsys.nvtx_api)
+    options = session.options
+    directories = _directories(work, len(targets))
+    nvtx = "" if session.nsys is None else session.nsys.nvtx_api
+    workers = Workers(session.nsys, crash_log, session.rocprof)
+    jobs = make_jobs(options, options.profiler, directories, nvtx=nvtx)
+    results: Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
+    if options.profiler == "dispatch":
+        results = [(result, None) for result in workers.run(jobs)]
     else:
-        jobs = _jobs(planned, crew, profiler, trace=torch_profiler.TRACE_FILE if profiler == "torch" else "")
-    results = ranks.record_and_time(crew, jobs, _jobs(planned, crew, "untraced", held=True))
-    kept = [_gather(session, own.work, target) for own, target in zip(crew, targets, strict=True)]
+        results = workers.record_and_time(jobs, make_jobs(options, "untraced", directories, held=True))
+    for target in targets:
+        target.mkdir(exist_ok=True)
+    kept = [_gather(session, job, target) for job, target in zip(jobs, targets, strict=True)]
     return [(traced, untraced, trace) for (traced, untraced), trace in zip(results, kept, strict=True)]
 
 
-def _jobs(planned: Plan, crew: Sequence[Workers], recorder: str, **options: Any) -> list[Job]:
-    """One job a rank; they meet at a port that nothing else uses."""
-    port = ranks.free_port() if planned.nproc is not None else 0
-    return [
-        make_job(planned, recorder, own.work, rank=rank, master_port=port, **options) for rank, own in enumerate(crew)
-    ]
-
-
-def _gather(session: Session, work: Path, target: Path) -> str:
+def _gather(session: Session, job: Job, target: Path) -> str:
     """Move what one rank's profiler recorded to its run directory; the trace's file name."""
-    if session.plan.profiler == "rocprofv3":
+    work, profiler = Path(job.directory), session.options.profiler
+    if profiler == "rocprofv3":
         return rocprofv3.gather(work / rocprofv3.DIRECTORY, target).trace
-    if session.plan.profiler == "torch":
+    if profiler == "dispatch":
+        return _keep(work, target, dispatch_file.TRACE_FILE)
+    if profiler == "torch":
         return _keep(work, target, torch_profiler.TRACE_FILE)
-    if session.keep_report:
+    if session.options.keep_report:
         _keep(work, target, nsys.REPORT_FILE)
     return _keep(work, target, nsys.TRACE_FILE)
 
