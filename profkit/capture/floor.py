@@ -123,7 +123,7 @@ def measure(found: nsys.Nsys | None) -> dict[str, Any]:
     Raises:
         ProfkitError: a worker failed, or the profiler did not record every kernel.
     """
-    from profkit.readers import detect
+    from profkit import readers
 
     profiler = "torch" if found is None else "nsys"
     options = traced_options(profiler)
@@ -132,7 +132,7 @@ def measure(found: nsys.Nsys | None) -> dict[str, Any]:
         trace = torch_profiler.TRACE_FILE if found is None else nsys.TRACE_FILE
         jobs = make_jobs(options, profiler, [work], nvtx="" if found is None else found.nvtx_api)
         ((traced, untraced),) = Workers(found).record_and_time(jobs, make_jobs(options, "floor", [work], held=True))
-        times = traced_times(detect.read(work / trace))
+        times = traced_times(readers.read(work / trace))
     return {
         "unit": "us",
         "method": METHOD,

@@ -11,16 +11,19 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from profkit.capture import process, progress
 from profkit.capture.options import Options
 from profkit.capture.plan_file import check_same, locked, source_digest, write_json
 from profkit.capture.session import Session, begin, record_into
 from profkit.errors import ProfkitError
+from profkit.model.run import MessageRecord, RepetitionRecord, RunRecord
 from profkit.model.wording import counted
 from profkit.model.workload import resolve_variant
 from profkit.runs import planned as planned_file
@@ -69,9 +72,9 @@ class Repetition:
         """Whether it has been recorded."""
         return all(run_dir.is_run(run) for run in self.runs(output))
 
-    def to_dict(self) -> dict[str, Any]:
+    def record(self) -> RepetitionRecord:
         """The `repetition` field of run.json."""
-        return {"arm": self.arm.name, "pair": self.pair, "sequence": self.sequence}
+        return RepetitionRecord(arm=self.arm.name, pair=self.pair, sequence=self.sequence)
 
 
 def make_arms(variant: str, against: str | None) -> tuple[Arm, ...]:
@@ -135,7 +138,7 @@ class Finished:
 
     path: Path
     arms: Sequence[Arm]
-    records: Sequence[tuple[Repetition, Sequence[Mapping[str, Any]]]]
+    records: Sequence[tuple[Repetition, Sequence[RunRecord]]]
     total: int
     durations_s: Sequence[float]
     why: str
@@ -268,10 +271,10 @@ def _record(session: Session, repetition: Repetition, output: Path) -> None:
     options = dataclasses.replace(session.options, variant=repetition.arm.variant)
     own = dataclasses.replace(session, options=options)
     with run_dir.new(directory) as temporary:
-        record_into(own, temporary, crash_log=crash_log, repetition=repetition.to_dict())
+        record_into(own, temporary, crash_log=crash_log, repetition=repetition.record())
 
 
-def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition, Sequence[Mapping[str, Any]]]]:
+def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition, Sequence[RunRecord]]]:
     return [
         (repetition, [run_dir.load(path).record for path in repetition.runs(output)])
         for repetition in order
@@ -286,14 +289,14 @@ def _mark_stalled(arms: Sequence[Arm], order: Sequence[Repetition], output: Path
         verdicts = judge([[run.record for run in job] for job in jobs])
         for job, verdict in zip(jobs, verdicts, strict=True):
             for run in job:
-                if run.record.get("set_aside") != verdict:
-                    _rewrite(run, {**run.record, "set_aside": verdict})
+                if run.record.set_aside != verdict:
+                    _rewrite(run, msgspec.structs.replace(run.record, set_aside=verdict))
 
 
-def _rewrite(run: run_dir.Run, content: Mapping[str, Any]) -> None:
+def _rewrite(run: run_dir.Run, record: RunRecord) -> None:
     """Replace a run's run.json; a reader sees the old one or the new one."""
     with tempfile.TemporaryDirectory(prefix="work.", dir=run.path) as name:
-        run_dir.write_record(Path(name), content)
+        run_dir.write_record(Path(name), record)
         (Path(name) / run_dir.RUN_FILE).replace(run.path / run_dir.RUN_FILE)
 
 
@@ -337,7 +340,7 @@ def outliers(medians_us: Sequence[float], rule: OutlierRule = RULE) -> list[bool
     return [abs(value - center) > bound for value in medians_us]
 
 
-def judge(jobs: Sequence[Sequence[Mapping[str, Any]]], rule: OutlierRule = RULE) -> list[dict[str, str] | None]:
+def judge(jobs: Sequence[Sequence[RunRecord]], rule: OutlierRule = RULE) -> list[MessageRecord | None]:
     """The `set_aside` field for each repetition of one arm, None for those that are kept.
 
     A compilation inside the window sets a repetition aside first, and it is left out where the others are judged.
@@ -347,34 +350,35 @@ def judge(jobs: Sequence[Sequence[Mapping[str, Any]]], rule: OutlierRule = RULE)
     """
     verdicts = [_compiled(job) for job in jobs]
     timed = [
-        index
+        (index, median_us)
         for index, (job, verdict) in enumerate(zip(jobs, verdicts, strict=True))
-        if verdict is None and all(record["untraced"] is not None for record in job)
+        if verdict is None and (median_us := untraced_us(job)) is not None
     ]
-    medians_us = [untraced_us(jobs[index]) for index in timed]
-    for index, median_us, is_outlier in zip(timed, medians_us, outliers(medians_us, rule), strict=True):
+    medians_us = [median_us for _, median_us in timed]
+    for (index, median_us), is_outlier in zip(timed, outliers(medians_us, rule), strict=True):
         if is_outlier:
             center_us = statistics.median(medians_us)
-            verdicts[index] = {
-                "code": "step-time-outlier",
-                "message": f"Its untraced step took {median_us:.1f} us where the median of the arm's {len(timed)} "
+            verdicts[index] = MessageRecord(
+                code="step-time-outlier",
+                message=f"Its untraced step took {median_us:.1f} us where the median of the arm's {len(timed)} "
                 f"repetitions is {center_us:.1f} us: further off than {rule.deviations:g} robust standard deviations "
                 f"and {rule.share:.0%}.",
-            }
+            )
     return verdicts
 
 
-def untraced_us(job: Sequence[Mapping[str, Any]]) -> float:
-    """The untraced step time of one repetition, µs: the mean over its ranks of their medians."""
-    return statistics.fmean(float(record["untraced"]["median"]) for record in job)
+def untraced_us(job: Sequence[RunRecord]) -> float | None:
+    """The untraced step time of one repetition, µs: the mean of its ranks' medians; None where one has none."""
+    medians = [record.untraced.median for record in job if record.untraced and record.untraced.median is not None]
+    return statistics.fmean(medians) if len(medians) == len(job) else None
 
 
-def _compiled(job: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
-    inside = [entry for record in job for entry in record["compiles"]["inside"]]
+def _compiled(job: Sequence[RunRecord]) -> MessageRecord | None:
+    inside = [entry for record in job if record.compiles for entry in record.compiles.inside]
     if not inside:
         return None
-    names = ", ".join(sorted({entry["name"] for entry in inside}))
-    return {
-        "code": "compiled-inside-window",
-        "message": f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}).",
-    }
+    names = ", ".join(sorted({str(entry.name) for entry in inside}))
+    return MessageRecord(
+        code="compiled-inside-window",
+        message=f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}).",
+    )

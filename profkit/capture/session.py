@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from profkit.capture.graph_level import GraphLevel
 from profkit.capture.options import Job, Options
 from profkit.capture.workers import Workers, make_jobs
 from profkit.errors import ProfkitError
+from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
 from profkit.model.workload import resolve_shapes, resolve_variant
 from profkit.runs import run_dir, trace_digests
 
@@ -26,12 +27,12 @@ class Finished:
 
     Args:
         path: the run directory.
-        records: run.json's content of every rank.
+        records: run.json of every rank.
         why: why its profiler was used.
     """
 
     path: Path
-    records: Sequence[Mapping[str, Any]]
+    records: Sequence[RunRecord]
     why: str
 
 
@@ -123,8 +124,8 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
 
 
 def record_into(
-    session: Session, directory: Path, *, crash_log: Path, repetition: Mapping[str, Any] | None = None
-) -> list[dict[str, Any]]:
+    session: Session, directory: Path, *, crash_log: Path, repetition: RepetitionRecord | None = None
+) -> list[RunRecord]:
     """Run the workload once and fill `directory`, each run.json last.
 
     Args:
@@ -133,7 +134,7 @@ def record_into(
         repetition: the `repetition` field of run.json.
 
     Returns:
-        run.json's content of every rank.
+        run.json of every rank.
     """
     nproc = session.options.nproc
     targets = [directory] if nproc is None else [directory / str(rank) for rank in range(nproc)]
@@ -141,11 +142,11 @@ def record_into(
         recorded = _run(session, Path(name), targets, crash_log)
         whole = _graph_level(session, Path(name) / "graph-level", len(targets))
     job = secrets.token_hex(8)
-    contents: list[dict[str, Any]] = []
+    contents: list[RunRecord] = []
     for rank, (target, (traced, untraced, trace)) in enumerate(zip(targets, recorded, strict=True)):
         described = None
         if nproc is not None:
-            described = {"rank": rank, "world_size": nproc, "job": job, "backend": traced["backend"]}
+            described = RankRecord(rank=rank, world_size=nproc, job=job, backend=traced["backend"])
         files = sorted(path.name for path in target.iterdir())
         content = record.workload_record(
             session.options,
