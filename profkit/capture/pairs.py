@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
-from profkit.capture import process, progress
+from profkit.capture import process
 from profkit.capture.options import Options
-from profkit.capture.plan_file import check_same, locked, source_digest, write_json
 from profkit.capture.session import Session, begin, record_into
+from profkit.capture.sittings import check_same, locked, shown, source_digest
 from profkit.errors import ProfkitError
 from profkit.model.run import MessageRecord, RepetitionRecord, RunRecord
 from profkit.model.wording import counted
@@ -29,6 +29,7 @@ from profkit.model.workload import resolve_variant
 from profkit.runs import planned as planned_file
 from profkit.runs import run_dir
 from profkit.runs.planned import PLAN_FILE, SCHEMA
+from profkit.runs.whole_files import write_json
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ def _record_missing(session: Session, order: Sequence[Repetition], output: Path)
     begun, stop_after_s = time.monotonic(), session.options.stop_after_s
     if not missing:
         return durations_s
-    with progress.shown(len(order) - len(missing), len(order)) as display:
+    with shown(len(order) - len(missing), len(order)) as display:
         if session.floor.is_due:
             display.note("measuring the dispatch floor")
             # Now, so that the first repetition takes no longer than the others and what is left is estimated well.

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from profkit.capture import parent
+from profkit.capture import process
 from profkit.capture.options import FLOOR_WORKLOAD, Job, read_job
 from profkit.errors import ProfkitError
 from profkit.model.workload import (
@@ -142,7 +142,7 @@ def main(path: str) -> int:
     """Run the job in file `path`; 0 when its result is written, 2 for an error that the user can mend."""
     job = read_job(Path(path))
     job.pid_file.write_text(str(os.getpid()), encoding="utf-8")
-    parent.end_with(job.parent_pid)
+    process.end_with(job.parent_pid)
     _report_crash(job)
     if job.held and not _go_ahead():
         return 2

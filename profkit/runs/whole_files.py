@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from profkit.errors import ProfkitError
 
@@ -23,3 +26,12 @@ def write_whole(file: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             partial.unlink()
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Write `content` into `file`, whole or not at all.
+
+    Raises:
+        ProfkitError: see `write_whole`.
+    """
+    write_whole(file, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
