@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit._version import __version__
+from profkit.capture import profilers
 from profkit.commands.numbers import in_range
 from profkit.commands.selecting import selecting
 from profkit.errors import Exit, OutputClosedError, ProfkitError
+from profkit.model.wording import one_of
 
 if TYPE_CHECKING:
     from profkit.model.selection import Selection
@@ -65,7 +67,7 @@ def capture(
         str | None, typer.Option(help="Which variant; the first if not given. A file's repetitions need it.")
     ] = None,
     shape: Annotated[list[str] | None, typer.Option(help="name=value; once for each.")] = None,
-    profiler: Annotated[str, typer.Option(help="auto, nsys, rocprofv3, torch or dispatch.")] = "auto",
+    profiler: Annotated[str, typer.Option(help=f"{one_of(profilers.names())}.")] = "auto",
     replays: Annotated[int, typer.Option(help="Recorded replays of the graph.", callback=in_range)] = 20,
     warmup: Annotated[int, typer.Option(help="Runs before the graph is captured.", callback=in_range)] = 3,
     seed: Annotated[int, typer.Option(help="Seeds the random inputs.", callback=in_range)] = 0,
@@ -152,7 +154,7 @@ def capture(
 @app.command()
 def floor(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A file for the JSON.")] = None,
-    profiler: Annotated[str, typer.Option(help="auto, nsys or torch.")] = "auto",
+    profiler: Annotated[str, typer.Option(help=f"{one_of(profilers.names(profilers.recording_floor()))}.")] = "auto",
     output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from profkit.errors import ProfkitError
-from profkit.model.wording import did_you_mean
 from profkit.number_ranges import check_number
 
-PROFILERS = ("auto", "nsys", "rocprofv3", "torch", "dispatch")
 #: Building a model-sized workload and compiling its kernels takes minutes at worst; a rank that hangs takes for ever.
 RANK_TIMEOUT_S = 600.0
 #: The workload that measures the dispatch floor; no name that a user can give.
@@ -33,8 +30,8 @@ class Options:
         workload: a shipped name or ``path/file.py:name``.
         variant: None takes the workload's first.
         shapes: ``name=value`` texts.
-        profiler: one of `PROFILERS`; once it is chosen, not ``auto``.
-        replays: recorded replays of the graph; the dispatch profiler runs the step once.
+        profiler: one of `profkit.capture.profilers.names`; once it is chosen, not ``auto``.
+        replays: recorded replays of the graph; a profiler without times runs the step once.
         warmup: runs before the graph is captured, outside the recorded window; the first of them compiles kernels.
         seed: seeds every random input.
         run_bodies: the dispatch profiler executes kernel bodies (in Triton's interpreter) instead of skipping them.
@@ -75,26 +72,18 @@ class Options:
         """Whether the workload is one of the user's."""
         return ":" in self.workload
 
-    def check(self) -> None:
-        """Refuse what needs no workload to be seen wrong.
+    def check_numbers(self) -> None:
+        """Refuse numbers that are out of range.
 
         Raises:
-            ProfkitError: an unknown profiler, a number out of range, or ``--run-bodies`` with another profiler.
+            ProfkitError: one of them is.
         """
-        if self.profiler not in PROFILERS:
-            raise ProfkitError(f"No profiler {self.profiler!r}.{did_you_mean(self.profiler, PROFILERS)}")
         check_number("--replays", self.replays)
         check_number("--warmup", self.warmup)
         check_number("--nproc", self.nproc)
-        if self.nproc is not None and self.profiler == "rocprofv3":
-            raise ProfkitError("--nproc is not done with rocprofv3 yet. Use --profiler torch.")
         check_number("--rank-timeout", self.rank_timeout_s)
         check_number("--pairs", self.pairs)
         check_number("--stop-after", self.stop_after_s)
-        if self.run_bodies and self.profiler not in ("auto", "dispatch"):
-            raise ProfkitError(
-                f"--run-bodies belongs to the dispatch profiler; {self.profiler} always runs kernels. Leave it out."
-            )
 
 
 @dataclass(frozen=True)
@@ -103,11 +92,11 @@ class Job:
 
     Args:
         options: of the capture, its profiler chosen.
-        recorder: ``nsys`` and ``rocprofv3`` (ranges and a profiler window), ``torch`` (torch.profiler), ``untraced``
-            (CUDA events), ``floor`` (CUDA events around graphs of kernels that do nothing) or ``dispatch`` (counts on
-            the CPU).
-        directory: where its files lie, among them the recorder's trace.
-        nvtx: which API pushes ranges under nsys: ``nvtx`` (the package) or ``torch.cuda.nvtx``; "" elsewhere.
+        recorder: a profiler's name, ``untraced`` (CUDA events) or ``floor`` (CUDA events around graphs of kernels that
+            do nothing).
+        directory: where its files lie.
+        trace_file: what a profiler that records in the worker writes there; "" for the others.
+        nvtx: which API pushes ranges, see `profkit.capture.profilers.Profiler.ranges_api`; "" without a profiler.
         held: import torch, then wait for a line on stdin before anything touches the GPU.
         rank: this process among those of ``--nproc``.
         master_port: where rank 0 listens while the process group is made.
@@ -117,6 +106,7 @@ class Job:
     options: Options
     recorder: str
     directory: str
+    trace_file: str = ""
     nvtx: str = ""
     held: bool = False
     rank: int = 0
@@ -133,6 +123,11 @@ class Job:
     def world_size(self) -> int:
         """How many processes are in the process group; 0 where there is none."""
         return self.options.nproc or 0
+
+    @property
+    def trace(self) -> Path:
+        """Where a profiler that records in the worker writes its trace."""
+        return Path(self.directory) / self.trace_file
 
     @property
     def result(self) -> Path:

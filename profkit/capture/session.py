@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import dispatch_file, graph_level, nsys, process, record, rocprofv3, torch_profiler
+from profkit.capture import graph_level, process, profilers, record
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
-from profkit.capture.options import Job, Options
-from profkit.capture.workers import Workers, make_jobs
-from profkit.errors import ProfkitError
+from profkit.capture.options import Options
+from profkit.capture.profilers import Asked, Profiler
+from profkit.capture.workers import Workers, recording
 from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
 from profkit.model.workload import resolve_shapes, resolve_variant
 from profkit.runs import run_dir, trace_digests
@@ -42,15 +42,14 @@ class Session:
 
     Args:
         options: the user's, with the profiler that was chosen.
-        why: why that profiler, one clause for the user.
-        nsys, rocprof: the profiler, None unless it was chosen.
+        profiler: what records.
+        why: why it does, one clause for the user.
         floor: the dispatch floor, the same for all of them.
     """
 
     options: Options
+    profiler: Profiler
     why: str
-    nsys: nsys.Nsys | None
-    rocprof: rocprofv3.Rocprofv3 | None
     floor: Floor
 
 
@@ -60,55 +59,21 @@ def begin(options: Options) -> Session:
     A shipped workload's variant and shapes are checked here too, before anything is started.
 
     Raises:
-        ProfkitError: see `profkit.capture.options`; or the profiler asked for is not here.
+        ProfkitError: options that cannot be, or the profiler asked for is not here.
     """
     from profkit import kernels
 
-    options.check()
+    asked = Asked(options.run_bodies, options.graph_level, options.nproc)
+    profilers.check(options.profiler, asked)
+    options.check_numbers()
     if not options.is_file:
         workload = kernels.load(options.workload)
         resolve_variant(workload, options.variant)
         resolve_shapes(workload, options.shapes, options.nproc or 1)
-    profiler, why, found = _choose_profiler(options)
-    if options.graph_level and found is None:
-        raise ProfkitError(
-            f"--graph-level needs nsys, and {profiler} would record ({why}). Leave it out, or see `profkit doctor`."
-        )
-    replays = 1 if profiler == "dispatch" else options.replays
-    return Session(
-        dataclasses.replace(options, profiler=profiler, replays=replays),
-        why,
-        found,
-        rocprofv3.find() if profiler == "rocprofv3" else None,
-        Floor(profiler, found, options.with_floor),
-    )
-
-
-def _choose_profiler(options: Options) -> tuple[str, str, nsys.Nsys | None]:
-    if options.profiler == "nsys":
-        return "nsys", "as asked", nsys.find()
-    if options.profiler != "auto":
-        return options.profiler, "as asked", None
-    if options.run_bodies:
-        return "dispatch", "--run-bodies asks for it", None
-    from profkit.capture.probe import probe_torch
-
-    torch = probe_torch()
-    if torch.problem is not None:
-        raise ProfkitError(f"No profiler can run a workload here: {torch.problem}")
-    if not torch.cuda:
-        return "dispatch", "there is no CUDA device; launches are counted, not timed", None
-    if torch.cuda_version is None and options.nproc is not None:
-        return "torch", "several ranks are not recorded with rocprofv3 yet", None
-    if torch.cuda_version is None:
-        try:
-            return "rocprofv3", f"it is here ({rocprofv3.find().version}) and the GPU is AMD's", None
-        except ProfkitError as error:
-            return "torch", f"rocprofv3 cannot be used: {error}", None
-    try:
-        return "nsys", "it is here and names the layer of every launch exactly", nsys.find()
-    except ProfkitError as error:
-        return "torch", f"nsys cannot be used: {error}", None
+    profiler, why = profilers.choose(options.profiler, asked)
+    replays = options.replays if profiler.timed else 1
+    chosen = dataclasses.replace(options, profiler=profiler.name, replays=replays)
+    return Session(chosen, profiler, why, Floor(profiler, options.with_floor))
 
 
 def capture(options: Options, output: Path, *, force: bool) -> Finished:
@@ -150,8 +115,7 @@ def record_into(
         files = sorted(path.name for path in target.iterdir())
         content = record.workload_record(
             session.options,
-            session.nsys,
-            session.rocprof,
+            session.profiler,
             traced,
             untraced,
             session.floor,
@@ -177,10 +141,9 @@ def _directories(work: Path, count: int) -> list[Path]:
 
 def _graph_level(session: Session, work: Path, count: int) -> Sequence[GraphLevel]:
     """Each rank's step at graph level, if it was asked for; recorded in the new directory `work`."""
-    if not session.options.graph_level or session.nsys is None:
+    if not session.options.graph_level:
         return [GraphLevel()] * count
-    jobs = make_jobs(session.options, "nsys", _directories(work, count), nvtx=session.nsys.nvtx_api)
-    return graph_level.measure(session.nsys, jobs)
+    return graph_level.measure(session.options, session.profiler, _directories(work, count))
 
 
 _Recorded = tuple[dict[str, Any], dict[str, Any] | None, str]
@@ -190,38 +153,19 @@ def _run(session: Session, work: Path, targets: Sequence[Path], crash_log: Path)
     """Run the workers in directories below `work`, and move each rank's recording to its target, which is made.
 
     Returns:
-        For each rank the results of the profiled and of the untraced worker (None for dispatch), and the trace's name.
+        For each rank the results of the profiled and of the untraced worker (None without times), and the trace's name.
     """
-    options = session.options
-    directories = _directories(work, len(targets))
-    nvtx = "" if session.nsys is None else session.nsys.nvtx_api
-    workers = Workers(session.nsys, crash_log, session.rocprof)
-    jobs = make_jobs(options, options.profiler, directories, nvtx=nvtx)
+    directories, profiler = _directories(work, len(targets)), session.profiler
+    workers = Workers(session.options, profiler, crash_log)
+    jobs = workers.jobs(directories)
     results: Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
-    if options.profiler == "dispatch":
-        results = [(result, None) for result in workers.run(jobs)]
+    if profiler.timed:
+        results = workers.record_and_time(jobs, workers.jobs(directories, "untraced"))
     else:
-        results = workers.record_and_time(jobs, make_jobs(options, "untraced", directories, held=True))
-    for target in targets:
+        results = [(result, None) for result in workers.record(jobs)]
+    recorded: list[_Recorded] = []
+    for (traced, untraced), job, target in zip(results, jobs, targets, strict=True):
         target.mkdir(exist_ok=True)
-    kept = [_gather(session, job, target) for job, target in zip(jobs, targets, strict=True)]
-    return [(traced, untraced, trace) for (traced, untraced), trace in zip(results, kept, strict=True)]
-
-
-def _gather(session: Session, job: Job, target: Path) -> str:
-    """Move what one rank's profiler recorded to its run directory; the trace's file name."""
-    work, profiler = Path(job.directory), session.options.profiler
-    if profiler == "rocprofv3":
-        return rocprofv3.gather(work / rocprofv3.DIRECTORY, target).trace
-    if profiler == "dispatch":
-        return _keep(work, target, dispatch_file.TRACE_FILE)
-    if profiler == "torch":
-        return _keep(work, target, torch_profiler.TRACE_FILE)
-    if session.options.keep_report:
-        _keep(work, target, nsys.REPORT_FILE)
-    return _keep(work, target, nsys.TRACE_FILE)
-
-
-def _keep(work: Path, directory: Path, name: str) -> str:
-    (work / name).rename(directory / name)
-    return name
+        kept = profiler.keep(recording(job), target, keep_report=session.options.keep_report)
+        recorded.append((traced, untraced, kept.trace))
+    return recorded

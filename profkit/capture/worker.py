@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from profkit.capture import process
+from profkit.capture import process, profilers
 from profkit.capture.options import FLOOR_WORKLOAD, Job, read_job
 from profkit.errors import ProfkitError
 from profkit.model.workload import (
@@ -69,11 +69,10 @@ def _floor() -> Workload:
 
 
 def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
-    if job.recorder == "dispatch":
-        from profkit.capture.dispatch import record
-
+    profiler = None if job.recorder in ("untraced", "floor") else profilers.get(job.recorder)
+    if profiler is not None and not profiler.needs_gpu:
         _join(job, gpu=False)
-        return record(job, build_on("cpu"))
+        return profiler.record(job, build_on)
     import torch
 
     if not torch.cuda.is_available():
@@ -85,12 +84,13 @@ def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
         from profkit.capture.floor_kernels import time_per_node
 
         return time_per_node(job.replays)
-    from profkit.capture.graph import record_traced, time_untraced
-
     _join(job, gpu=True)
-    recorder = time_untraced if job.recorder == "untraced" else record_traced
     with torch.no_grad():
-        return recorder(job, partial(build_on, "cuda"))
+        if profiler is not None:
+            return profiler.record(job, build_on)
+        from profkit.capture.graph import time_untraced
+
+        return time_untraced(job, partial(build_on, "cuda"))
 
 
 def _join(job: Job, *, gpu: bool) -> None:

@@ -14,22 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import dispatch_file, nsys, process, rocprofv3
-from profkit.capture.nsys import GraphTrace
+from profkit.capture import process
 from profkit.capture.options import Job, Options
+from profkit.capture.profilers import GraphTrace, Profiler, Recording
 from profkit.errors import ProfkitError
 
 _POLL_S = 0.05
-
-
-def make_jobs(
-    options: Options, recorder: str, directories: Sequence[Path], *, nvtx: str = "", held: bool = False
-) -> list[Job]:
-    """One job a rank, each with a directory of its own; the ranks meet at a port that nothing else uses."""
-    port = free_port() if options.nproc is not None else 0
-    return [
-        Job(options, recorder, str(directory), nvtx, held, rank, port) for rank, directory in enumerate(directories)
-    ]
 
 
 def free_port() -> int:
@@ -157,22 +147,35 @@ class Workers:
     """Starts the workers of one capture, all ranks of a job together.
 
     Args:
-        nsys: the profiler that jobs of the ``nsys`` recorder run under.
+        options: of the capture.
+        profiler: what jobs whose recorder it is run under.
         crash_log: see `Worker`.
-        rocprof: the profiler that jobs of the ``rocprofv3`` recorder run under.
-        graph_trace: what nsys records of graphs.
+        graph_trace: what it records of graphs.
     """
 
-    nsys: nsys.Nsys | None = None
+    options: Options
+    profiler: Profiler
     crash_log: Path | None = None
-    rocprof: rocprofv3.Rocprofv3 | None = None
     graph_trace: GraphTrace = "node"
+
+    def jobs(self, directories: Sequence[Path], timed: str = "") -> list[Job]:
+        """One job a rank, each with a directory of its own; the ranks meet at a port that nothing else uses.
+
+        Args:
+            timed: ``untraced`` or ``floor``, held jobs of that recorder; else they are the profiler's.
+        """
+        port = free_port() if self.options.nproc is not None else 0
+        trace, nvtx = ("", "") if timed else (self.profiler.trace_file, self.profiler.ranges_api)
+        return [
+            Job(self.options, timed or self.profiler.name, str(directory), trace, nvtx, bool(timed), rank, port)
+            for rank, directory in enumerate(directories)
+        ]
 
     @contextmanager
     def started(self, job: Job) -> Iterator[Worker]:
         """A worker that runs beside the block; at the block's end it is ended if it has not ended by itself."""
-        command = self._command(job)
-        with process.started(command, job.log, env=_environment(job), pid_file=job.pid_file, held=job.held) as child:
+        command, environment = self._command(job), self._environment(job)
+        with process.started(command, job.log, env=environment, pid_file=job.pid_file, held=job.held) as child:
             yield Worker(job, child, self.crash_log)
 
     def run(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
@@ -184,45 +187,45 @@ class Workers:
         with ExitStack() as stack:
             return _results([stack.enter_context(self.started(job)) for job in jobs])
 
+    def record(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        """`run` jobs of the profiler, and make what its tool left into traces."""
+        results = self.run(jobs)
+        self.profiler.export([recording(job) for job in jobs])
+        return results
+
     def record_and_time(
         self, traced: Sequence[Job], timed: Sequence[Job]
     ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """For each rank the results of its profiled job, exported where nsys recorded it, and of the untraced one.
+        """For each rank the results of its profiled job, exported, and of the held one after it.
 
-        The untraced workers import torch while the profiled ones run, and are released when those have ended: no two
+        The held workers import torch while the profiled ones run, and are released when those have ended: no two
         jobs ever use a GPU at once. The exports, which need no GPU, run beside them.
-
-        Args:
-            timed: held jobs.
         """
         with ExitStack() as stack:
             waiting = [stack.enter_context(self.started(job)) for job in timed]
             recorded = self.run(traced)
             for worker in waiting:
                 worker.release()
-            reports = [(Path(job.directory), job.log) for job in traced if job.recorder == "nsys"]
-            if reports and self.nsys is not None:
-                nsys.export(self.nsys, reports)
+            self.profiler.export([recording(job) for job in traced])
             return list(zip(recorded, _results(waiting), strict=True))
 
     def _command(self, job: Job) -> list[str]:
         command = [sys.executable, "-m", "profkit.capture.worker", str(job.write())]
-        directory = Path(job.directory)
-        if job.recorder == "nsys" and self.nsys is not None:
-            return nsys.profile_command(
-                self.nsys, directory / "trace", command, window=True, graph_trace=self.graph_trace
-            )
-        if job.recorder == "rocprofv3" and self.rocprof is not None:
-            return rocprofv3.profile_command(self.rocprof, directory / rocprofv3.DIRECTORY, command)
-        return command
+        if job.recorder != self.profiler.name:
+            return command
+        return self.profiler.command(command, Path(job.directory), window=True, graph_trace=self.graph_trace)
+
+    def _environment(self, job: Job) -> Mapping[str, str] | None:
+        more = self.profiler.environment if job.recorder == self.profiler.name else {}
+        chosen = {**os.environ, **more} if more else None
+        if not job.world_size:
+            return chosen
+        return rank_environment(job.rank, job.world_size, job.master_port, chosen or os.environ)
 
 
-def _environment(job: Job) -> Mapping[str, str] | None:
-    run_bodies = job.options.run_bodies
-    chosen = dispatch_file.environment(run_bodies=run_bodies) if job.recorder == "dispatch" else None
-    if not job.world_size:
-        return chosen
-    return rank_environment(job.rank, job.world_size, job.master_port, chosen or os.environ)
+def recording(job: Job) -> Recording:
+    """What a job's profiler left."""
+    return Recording(Path(job.directory), job.log)
 
 
 def _results(workers: Sequence[Worker]) -> list[dict[str, Any]]:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from profkit.errors import ProfkitError
-from profkit.model.wording import did_you_mean
+from profkit.errors import ProfkitError, did_you_mean
 from profkit.runs.whole_files import write_whole
 
 FORMATS = ("text", "json")
@@ -29,7 +28,7 @@ def floor(profiler: str, output: Path | None, output_format: str, *, force: bool
         raise ProfkitError(f"No format {output_format!r}.{did_you_mean(output_format, FORMATS)}")
     if output is not None and output.exists() and not force:
         raise ProfkitError(f"{output} exists and will not be overwritten. Choose another -o, or add --force.")
-    content = {"schema": measuring.SCHEMA, **measuring.measure(measuring.choose_nsys(profiler))}
+    content = {"schema": measuring.SCHEMA, **measuring.measure(measuring.choose(profiler))}
     text = json.dumps(content, indent=1, ensure_ascii=False)
     if output is not None:
         write_whole(output, text + "\n")

@@ -1,9 +1,8 @@
-"""Words of sentences: one launch is, two launches are; and what a name that is not known may have meant."""
+"""Counts in sentences: one launch is, two launches are."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 
 def counted(number: float, noun: str) -> str:
@@ -17,6 +16,11 @@ def signed(value: float, decimals: int) -> str:
     if not text.strip("0."):
         return text
     return f"{'−' if value < 0 else '+'}{text}"
+
+
+def one_of(words: Sequence[str]) -> str:
+    """``a, b or c``."""
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _plural(noun: str) -> str:
@@ -36,11 +40,3 @@ def have(number: float) -> str:
 def were(number: float) -> str:
     """``was`` of one, else ``were``."""
     return "was" if number == 1 else "were"
-
-
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """A sentence that names what exists, the closest name first; for the end of an error message."""
-    names = list(known)
-    close = difflib.get_close_matches(given, names, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    return f"{hint} Known: {', '.join(names)}."

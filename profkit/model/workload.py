@@ -12,8 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from profkit.errors import ProfkitError
-from profkit.model.wording import did_you_mean
+from profkit.errors import ProfkitError, did_you_mean
 
 if TYPE_CHECKING:
     import torch

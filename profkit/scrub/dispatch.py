@@ -1,12 +1,12 @@
-"""A dispatch recording by its documented fields; see `profkit.capture.dispatch_file`."""
+"""A dispatch recording by its documented fields; see `profkit.readers.dispatch_file`."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from profkit.capture.dispatch_file import SCHEMA
 from profkit.errors import ProfkitError
+from profkit.readers.dispatch_file import SCHEMA
 from profkit.scrub.kept_fields import each, flag, matching, number, record, text, version
 
 _FIELDS = record(

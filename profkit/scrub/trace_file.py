@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from profkit import readers
-from profkit.capture.dispatch_file import TRACE_FILE as DISPATCH_FILE
 from profkit.errors import ProfkitError
+from profkit.readers.dispatch_file import TRACE_FILE as DISPATCH_FILE
 from profkit.scrub import dispatch, kineto, nsys, verify
 
 _SCRUBBERS: dict[str, Callable[[Path, Path], None]] = {

@@ -12,8 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
-from profkit.errors import ProfkitError
-from profkit.model.wording import did_you_mean
+from profkit.errors import ProfkitError, did_you_mean
 from profkit.model.workload import (
     BuildContext,
     Configuration,

@@ -11,7 +11,8 @@ from capture_cli import HERE, TOY, alive, wait_until
 
 from profkit.capture import process
 from profkit.capture.options import Job, Options
-from profkit.capture.workers import Workers, make_jobs
+from profkit.capture.profilers.dispatch import Dispatch
+from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 
 #: Many processes that import torch: `make test-all` runs them, `make test` does not.
@@ -20,10 +21,13 @@ pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch", reason="workers import torch")
 
 
+WORKERS = Workers(Options(TOY, profiler="dispatch", replays=1, warmup=1), Dispatch())
+
+
 def held_job(spec: str, work: Path) -> Job:
     """A held dispatch job."""
-    (job,) = make_jobs(Options(spec, profiler="dispatch", replays=1, warmup=1), "dispatch", [work], held=True)
-    return job
+    (job,) = WORKERS.jobs([work])
+    return dataclasses.replace(job, options=dataclasses.replace(job.options, workload=spec), held=True)
 
 
 def imported_torch(pid: int) -> bool:
@@ -33,7 +37,7 @@ def imported_torch(pid: int) -> bool:
 
 def test_it_imports_torch_waits_and_goes_on_when_released(tmp_path: Path) -> None:
     job = held_job(TOY, tmp_path)
-    with Workers().started(job) as worker:
+    with WORKERS.started(job) as worker:
         wait_until(lambda: process.read_pid(job.pid_file) is not None)
         wait_until(lambda: imported_torch(worker.child.pid))
         # Unheld, the whole job takes about as long as the import that has just begun.
@@ -46,7 +50,7 @@ def test_it_imports_torch_waits_and_goes_on_when_released(tmp_path: Path) -> Non
 
 def test_it_is_ended_with_the_block_that_never_released_it(tmp_path: Path) -> None:
     job = held_job(TOY, tmp_path)
-    with Workers().started(job) as worker:
+    with WORKERS.started(job) as worker:
         wait_until(lambda: process.read_pid(job.pid_file) is not None)
     assert not alive(worker.child.pid)
     assert not job.result.exists()
@@ -54,7 +58,7 @@ def test_it_is_ended_with_the_block_that_never_released_it(tmp_path: Path) -> No
 
 def test_a_release_that_comes_too_late_is_no_error_of_its_own(tmp_path: Path) -> None:
     job = held_job(f"{HERE / 'faulty_workloads.py'}:KILLED", tmp_path)
-    with Workers().started(job) as worker:
+    with WORKERS.started(job) as worker:
         worker.child.kill()
         worker.child.wait()
         worker.release()
@@ -67,6 +71,6 @@ def test_the_untraced_worker_goes_on_once_the_profiled_one_has_its_result(tmp_pa
     traced = dataclasses.replace(held_job(TOY, tmp_path), held=False)
     timed = dataclasses.replace(traced, recorder="untraced", held=True)
     with pytest.raises(ProfkitError, match="finds no CUDA device"):
-        Workers().record_and_time([traced], [timed])
+        WORKERS.record_and_time([traced], [timed])
     results = [traced.result, timed.result]
     assert results[0].stat().st_mtime_ns < results[1].stat().st_mtime_ns
