@@ -16,7 +16,7 @@ from profkit.capture import process, profilers, record
 from profkit.capture.profilers import Recording
 from profkit.errors import ProfkitError
 from profkit.model.run import RunRecord
-from profkit.runs import run_dir, trace_digests
+from profkit.runs import run_dir
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool
             exit_code,
             trace=kept.trace,
             files=files,
-            trace_sha256=trace_digests.digests(directory, kept.trace, files),
+            trace_sha256=run_dir.trace_digests(directory, kept.trace, files),
             warnings=kept.warnings,
         )
         run_dir.write_record(directory, content)

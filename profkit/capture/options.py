@@ -8,8 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from profkit.number_ranges import check_number
-
 #: Building a model-sized workload and compiling its kernels takes minutes at worst; a rank that hangs takes for ever.
 RANK_TIMEOUT_S = 600.0
 #: The workload that measures the dispatch floor; no name that a user can give.
@@ -71,19 +69,6 @@ class Options:
     def is_file(self) -> bool:
         """Whether the workload is one of the user's."""
         return ":" in self.workload
-
-    def check_numbers(self) -> None:
-        """Refuse numbers that are out of range.
-
-        Raises:
-            ProfkitError: one of them is.
-        """
-        check_number("--replays", self.replays)
-        check_number("--warmup", self.warmup)
-        check_number("--nproc", self.nproc)
-        check_number("--rank-timeout", self.rank_timeout_s)
-        check_number("--pairs", self.pairs)
-        check_number("--stop-after", self.stop_after_s)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from profkit.capture.profilers import Asked, Profiler
 from profkit.capture.workers import Workers, recording
 from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
 from profkit.model.workload import resolve_shapes, resolve_variant
-from profkit.runs import run_dir, trace_digests
+from profkit.runs import run_dir
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,6 @@ def begin(options: Options) -> Session:
 
     asked = Asked(options.run_bodies, options.graph_level, options.nproc)
     profilers.check(options.profiler, asked)
-    options.check_numbers()
     if not options.is_file:
         workload = kernels.load(options.workload)
         resolve_variant(workload, options.variant)
@@ -122,7 +121,7 @@ def record_into(
             whole[rank],
             trace=trace,
             files=files,
-            trace_sha256=trace_digests.digests(target, trace, files),
+            trace_sha256=run_dir.trace_digests(target, trace, files),
             repetition=repetition,
             ranks=described,
         )

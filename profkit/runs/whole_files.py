@@ -1,4 +1,5 @@
-"""Files that a reader finds whole or not at all."""
+"""Files that profkit writes whole or not at all, and reads strictly: no NaN, no number beyond a double, no half of a
+surrogate pair."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from profkit.errors import ProfkitError
 
@@ -35,3 +38,20 @@ def write_json(file: Path, content: Mapping[str, Any]) -> None:
         ProfkitError: see `write_whole`.
     """
     write_whole(file, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(file: Path, mend: str) -> Any:
+    """The content of `file`.
+
+    Args:
+        mend: a sentence that says what to do where it is damaged.
+
+    Raises:
+        ProfkitError: it cannot be read, or is not valid JSON.
+    """
+    try:
+        return msgspec.json.decode(file.read_bytes())
+    except OSError as error:
+        raise ProfkitError(f"{file} cannot be read: {error.strerror}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProfkitError(f"{file} is not valid JSON ({error}). {mend}") from None
