@@ -1,10 +1,13 @@
-"""The profilers, best first, and which of them records a capture."""
+"""The profilers, best first, and which of them records a capture.
+
+The command line asks here for names, so these modules import what takes long only where it is used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from profkit.capture.device import TorchProbe, probe_torch
 from profkit.capture.profilers.dispatch import Dispatch
 from profkit.capture.profilers.nsys import Nsys
 from profkit.capture.profilers.profiler import Asked, GraphTrace, Kept, Profiler, Recording, State, split_flags
@@ -12,6 +15,9 @@ from profkit.capture.profilers.rocprofv3 import Rocprofv3
 from profkit.capture.profilers.torch_profiler import TorchProfiler
 from profkit.errors import ProfkitError, did_you_mean
 from profkit.model.wording import one_of
+
+if TYPE_CHECKING:
+    from profkit.capture.device import TorchProbe
 
 __all__ = ["AUTO", "PROFILERS", "Asked", "GraphTrace", "Kept", "Profiler", "Recording", "State"]
 
@@ -101,6 +107,8 @@ def _first_usable(asked: Asked) -> tuple[Profiler, str]:
     """What ``auto`` takes: the best for the device here that takes what is asked for; and why."""
     if asked.run_bodies:
         return taking("--run-bodies")[0].find(asked), "--run-bodies asks for it"
+    from profkit.capture.device import probe_torch
+
     torch = probe_torch()
     if torch.problem is not None:
         raise ProfkitError(f"No profiler can run a workload here: {torch.problem}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -61,6 +59,8 @@ class Nsys(Profiler):
 
     def state(self, torch: TorchProbe) -> State:
         """Records and exports a program that does nothing."""
+        import tempfile
+
         found = self.tool.version
         try:
             with tempfile.TemporaryDirectory(prefix="profkit.") as name:
@@ -77,6 +77,8 @@ class Nsys(Profiler):
     @classmethod
     def scope(cls, api: str) -> tuple[Scope, str]:
         """The ranges of the `nvtx` package where `api` names it and it is installed and on, else torch's."""
+        from importlib import metadata
+
         if api == "nvtx":
             try:
                 import nvtx

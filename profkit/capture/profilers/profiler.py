@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from profkit.errors import ProfkitError
-from profkit.model.run import ProfilerRecord
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
     from profkit.capture.options import Job
+    from profkit.model.run import ProfilerRecord
     from profkit.model.workload import Scope, Step
 
 GraphTrace = Literal["node", "graph"]
@@ -224,6 +223,8 @@ class Profiler(ABC):
             ranges: the second result of `scope`; None for a command, whose ranges are its own.
             versions: what the worker runs on.
         """
+        from profkit.model.run import ProfilerRecord
+
         return ProfilerRecord(
             name=self.name,
             version=self.version(versions),
@@ -239,6 +240,8 @@ def split_flags(text: str) -> list[str]:
     Raises:
         ProfkitError: unbalanced quotes.
     """
+    import shlex
+
     try:
         return shlex.split(text)
     except ValueError as error:

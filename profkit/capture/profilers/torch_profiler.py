@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,6 +82,8 @@ def _record_function(name: str) -> Iterator[None]:
 
 def export(profiler: _Recorded, path: Path) -> None:
     """Write what `profiler` recorded to `path` (gzip), as `profkit scrub` would leave it."""
+    import tempfile
+
     from profkit.scrub import kineto
 
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
