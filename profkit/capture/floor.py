@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from profkit.capture import profilers
 from profkit.capture.device import probe_torch
-from profkit.capture.job import FLOOR_SPEC, make_job
-from profkit.capture.plan import Plan
+from profkit.capture.options import FLOOR_WORKLOAD, Options
 from profkit.capture.profilers import AUTO, Profiler
-from profkit.capture.workers import Workers
+from profkit.capture.workers import Workers, recording
 from profkit.errors import ProfkitError, did_you_mean
 
 if TYPE_CHECKING:
@@ -117,14 +116,12 @@ def measure(profiler: Profiler) -> dict[str, Any]:
     """
     from profkit import readers
 
-    planned = traced_plan(profiler)
+    workers = Workers(traced_options(profiler), profiler)
     with tempfile.TemporaryDirectory(prefix="profkit.") as name:
-        work = Path(name)
-        job, timed = make_job(planned, profiler.name, work), make_job(planned, "floor", work, held=True)
-        own = Workers(work, profiler, None)
-        traced, untraced = own.record_and_time(job, timed)
-        kept = profiler.keep(own.recording(job), work, keep_report=False)
-        times = traced_times(readers.read(work / kept.trace))
+        jobs = workers.jobs([Path(name)])
+        ((traced, untraced),) = workers.record_and_time(jobs, workers.jobs([Path(name)], "floor"))
+        kept = profiler.keep(recording(jobs[0]), Path(name), keep_report=False)
+        times = traced_times(readers.read(Path(name) / kept.trace))
     return {
         "unit": "us",
         "method": METHOD,
@@ -137,21 +134,10 @@ def measure(profiler: Profiler) -> dict[str, Any]:
     }
 
 
-def traced_plan(profiler: Profiler) -> Plan:
+def traced_options(profiler: Profiler) -> Options:
     """What the traced half records: the floor's own workload under `profiler`."""
-    return Plan(
-        spec=FLOOR_SPEC,
-        name="floor",
-        source="shipped",
-        variant=None,
-        shapes=(f"nodes={TRACED_NODES}",),
-        profiler=profiler,
-        why="",
-        replays=TRACED_REPLAYS,
-        warmup=1,
-        seed=0,
-        run_bodies=False,
-    )
+    nodes = f"nodes={TRACED_NODES}"
+    return Options(FLOOR_WORKLOAD, shapes=(nodes,), profiler=profiler.name, replays=TRACED_REPLAYS, warmup=1)
 
 
 def traced_times(

@@ -11,11 +11,10 @@ import torch
 
 from profkit.capture.compiles import CompileWatch
 from profkit.capture.device import describe_device, describe_versions
-from profkit.capture.job import Job
+from profkit.capture.options import Job
 from profkit.capture.outputs import against_references, digest_outputs
 from profkit.capture.process_group import aligner, backend, joined
-from profkit.capture.ranges import no_ranges
-from profkit.model.workload import Scope, Step
+from profkit.model.workload import Scope, Step, no_ranges
 
 #: torch.cuda is only partly annotated; through this name strict type checking leaves its calls alone.
 _cuda: Any = torch.cuda
@@ -76,7 +75,7 @@ def record_traced(
     stream = _cuda.Stream()
     line_up = aligner(SPIN_CYCLES)
     job.at("warming up")
-    warm_up(step, job.warmup, stream)
+    warm_up(step, job.options.warmup, stream)
     watch.open_window()
     with window():
         job.at("capturing the graph")
@@ -105,6 +104,17 @@ def record_traced(
         "device": describe_device(),
         "versions": describe_versions(),
     }
+
+
+@contextmanager
+def torch_nvtx_range(name: str) -> Iterator[None]:
+    """A range of torch's: nvtx, and roctx in ROCm builds."""
+    nvtx: Any = torch.cuda.nvtx  # not annotated
+    nvtx.range_push(name)
+    try:
+        yield
+    finally:
+        nvtx.range_pop()
 
 
 @contextmanager
@@ -137,7 +147,7 @@ def time_untraced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
     stream = _cuda.Stream()
     line_up = aligner(SPIN_CYCLES)
     job.at("warming up, untraced")
-    warm_up(step, job.warmup, stream)
+    warm_up(step, job.options.warmup, stream)
     graph = capture_graph(step, stream, no_ranges)
     job.at("replaying the graph, untraced")
     samples_us: list[float] = []

@@ -14,14 +14,16 @@ from profkit._version import __version__
 from profkit.capture.device import driver_version
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
+from profkit.capture.options import Options
 from profkit.capture.outputs import ALGORITHM
-from profkit.capture.plan import Plan
+from profkit.capture.profilers import Profiler
 from profkit.model.run import ProfilerRecord, RankRecord, RepetitionRecord, RunRecord
 from profkit.model.wording import counted
 
 
 def workload_record(
-    plan: Plan,
+    options: Options,
+    profiler: Profiler,
     traced: Mapping[str, Any],
     untraced: Mapping[str, Any] | None,
     floor: Floor,
@@ -36,7 +38,8 @@ def workload_record(
     """run.json for a captured workload.
 
     Args:
-        plan: what ran.
+        options: what ran.
+        profiler: what recorded.
         traced: the profiled worker's result.
         untraced: the untraced worker's result, None without times.
         floor: asked for its measurement, which is made now if it was not before.
@@ -52,21 +55,21 @@ def workload_record(
     content = {
         **_common(trace, files, trace_sha256),
         "workload": {
-            "name": plan.name,
+            "name": options.name,
             "variant": traced["variant"],
             "shapes": traced["shapes"],
             "layers": traced["layers"],
-            "source": plan.source,
+            "source": "file" if options.is_file else "shipped",
         },
         "command": None,
         "exit_code": None,
-        "profiler": plan.profiler.description(traced["ranges"], traced["versions"]),
-        "timed": plan.profiler.timed,
+        "profiler": profiler.description(traced["ranges"], traced["versions"]),
+        "timed": profiler.timed,
         "device": traced["device"],
-        "versions": {"driver": driver_version() if plan.profiler.timed else None, **traced["versions"]},
-        "seed": plan.seed,
-        "warmup": plan.warmup if plan.profiler.timed else 0,
-        "replays": plan.replays,
+        "versions": {"driver": driver_version() if profiler.timed else None, **traced["versions"]},
+        "seed": options.seed,
+        "warmup": options.warmup if profiler.timed else 0,
+        "replays": options.replays,
         "compiles": traced["compiles"],
         "digests": None
         if outputs is None

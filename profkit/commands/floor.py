@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit.errors import ProfkitError, did_you_mean
+from profkit.runs.whole_files import write_whole
 
 FORMATS = ("text", "json")
 
@@ -30,10 +31,7 @@ def floor(profiler: str, output: Path | None, output_format: str, *, force: bool
     content = {"schema": measuring.SCHEMA, **measuring.measure(measuring.choose(profiler))}
     text = json.dumps(content, indent=1, ensure_ascii=False)
     if output is not None:
-        try:
-            output.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ProfkitError(f"Cannot write {output}: {error.strerror}.") from None
+        write_whole(output, text + "\n")
     return text if output_format == "json" else as_text(content)
 
 

@@ -14,7 +14,6 @@ from capture_cli import STUB_NSYS, environment, names, profkit
 
 from profkit.capture import floor
 from profkit.capture.floor import Floor, traced_times
-from profkit.capture.job import make_job
 from profkit.capture.profilers.dispatch import Dispatch
 from profkit.capture.profilers.nsys import Nsys
 from profkit.capture.profilers.torch_profiler import TorchProfiler
@@ -91,8 +90,8 @@ def test_one_kernel_does_nothing_and_the_other_one_load_and_one_store(tmp_path: 
 
 
 def test_the_traced_graph_is_one_chain_of_each_kernel(tmp_path: Path) -> None:
-    planned = floor.traced_plan(Dispatch())
-    Workers(tmp_path, Dispatch(), None).run(make_job(planned, "dispatch", tmp_path))
+    workers = Workers(floor.traced_options(Dispatch()), Dispatch())
+    workers.run(workers.jobs([tmp_path]))
     ops = json.loads((tmp_path / "dispatch.json").read_text())["ops"]
     launched = [(op["name"], op["grid"], op["scope"]) for op in ops]
     assert launched == [

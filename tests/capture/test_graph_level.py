@@ -10,10 +10,8 @@ import pytest
 from capture_cli import STUB_NSYS, TOY, names, profkit
 
 from profkit.capture import graph_level
-from profkit.capture.floor import traced_plan
-from profkit.capture.job import make_job
+from profkit.capture.floor import traced_options
 from profkit.capture.profilers.nsys import Nsys
-from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 from profkit.readers.installed import NSYS, Installed
 
@@ -56,8 +54,7 @@ def test_what_fails_is_a_warning_with_its_cause(tmp_path: Path, monkeypatch: pyt
     # GIVEN a recording without whole graphs, or a machine without a GPU
     monkeypatch.delenv("STUB_NSYS_FAULT", raising=False)
     stub = Nsys(NSYS.check(STUB_NSYS))
-    job = make_job(traced_plan(stub), "nsys", tmp_path)
-    (found,) = graph_level.measure([Workers(tmp_path, stub, None, graph_trace="graph")], [job])
+    (found,) = graph_level.measure(traced_options(stub), stub, [tmp_path])
     assert found.content is None
     (warning,) = found.warnings
     assert warning["code"] == "graph-level-not-measured"

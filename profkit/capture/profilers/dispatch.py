@@ -12,7 +12,7 @@ from profkit.readers.dispatch_file import TRACE_FILE
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
-    from profkit.capture.job import Job
+    from profkit.capture.options import Job
     from profkit.model.workload import Step
 
 

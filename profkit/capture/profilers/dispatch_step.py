@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from profkit.capture.device import describe_device, describe_versions
-from profkit.capture.job import Job
+from profkit.capture.options import Job
 from profkit.capture.outputs import against_references, digest_outputs
 from profkit.model.workload import Step
 from profkit.readers.dispatch_file import SCHEMA, Recording
@@ -97,12 +97,12 @@ def record(job: Job, step: Step) -> dict[str, Any]:
     Outputs are real, and so digested, only where bodies run.
     """
     job.at("running the step")
-    step.refresh("digest" if job.run_bodies else "timing")
-    recording = record_step(step, run_bodies=job.run_bodies)
+    step.refresh("digest" if job.options.run_bodies else "timing")
+    recording = record_step(step, run_bodies=job.options.run_bodies)
     versions = describe_versions()
     content = {
         "schema": SCHEMA,
-        "run_bodies": job.run_bodies,
+        "run_bodies": job.options.run_bodies,
         "torch": versions["torch"],
         "triton": versions["triton"],
         "ranges": recording.ranges,
@@ -116,8 +116,8 @@ def record(job: Job, step: Step) -> dict[str, Any]:
         "ranges": "profkit",
         "compiles": {"before": 0, "inside": []},
         "compiles_watched": True,
-        "digests": digest_outputs(step.outputs()) if job.run_bodies else None,
-        "references": against_references(step.outputs(), step.references) if job.run_bodies else None,
+        "digests": digest_outputs(step.outputs()) if job.options.run_bodies else None,
+        "references": against_references(step.outputs(), step.references) if job.options.run_bodies else None,
         "device": describe_device(),
         "versions": versions,
     }

@@ -14,7 +14,7 @@ from profkit.errors import ProfkitError
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
-    from profkit.capture.job import Job
+    from profkit.capture.options import Job
     from profkit.model.run import ProfilerRecord
     from profkit.model.workload import Scope, Step
 
@@ -147,7 +147,7 @@ class Profiler(ABC):
         Args:
             api: its `ranges_api`.
         """
-        from profkit.capture.ranges import torch_nvtx_range
+        from profkit.capture.graph import torch_nvtx_range
 
         del api
         return torch_nvtx_range, "torch.cuda.nvtx"

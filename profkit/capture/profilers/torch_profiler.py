@@ -13,7 +13,7 @@ from profkit.capture.profilers.profiler import Asked, Profiler, State
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
-    from profkit.capture.job import Job
+    from profkit.capture.options import Job
     from profkit.model.workload import Scope
 
 
