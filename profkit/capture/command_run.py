@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from profkit.capture import process, profilers, record
+from profkit.capture.options import Options
 from profkit.capture.profilers import Recording
 from profkit.errors import ProfkitError
 from profkit.model.run import RunRecord
@@ -34,20 +35,19 @@ class Finished:
     exit_code: int
 
 
-def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool, profiler: str = "auto") -> Finished:
+def capture(command: Sequence[str], options: Options, output: Path, *, force: bool) -> Finished:
     """Run `command` under a profiler and leave the run directory `output`, also where the command fails.
 
     Args:
         command: program and arguments; stdin, stdout and stderr are the caller's own.
-        nsys_args: more flags for ``nsys profile``, quoted as in a shell.
-        profiler: see `profkit.capture.profilers.choose_for_command`.
+        options: its profiler and ``--nsys-args`` count.
 
     Raises:
         ProfkitError: no such profiler here, flags that profkit sets itself, a program that is not there, or no trace.
     """
     if shutil.which(command[0]) is None:
         raise ProfkitError(f"{command[0]} is not a program that can be run: not found, or not executable.")
-    recorder = profilers.choose_for_command(profiler, nsys_args)
+    recorder = profilers.choose_for_command(options)
     with process.terminable(), run_dir.new(output, force=force) as directory:
         with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
             work = Path(name)

@@ -14,7 +14,7 @@ from profkit.capture import graph_level, process, profilers, record
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
 from profkit.capture.options import Options
-from profkit.capture.profilers import Asked, Profiler
+from profkit.capture.profilers import Profiler
 from profkit.capture.workers import Workers, recording
 from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
 from profkit.model.workload import resolve_shapes, resolve_variant
@@ -63,13 +63,12 @@ def begin(options: Options) -> Session:
     """
     from profkit import kernels
 
-    asked = Asked(options.run_bodies, options.graph_level, options.nproc)
-    profilers.check(options.profiler, asked)
+    profilers.check(options)
     if not options.is_file:
         workload = kernels.load(options.workload)
         resolve_variant(workload, options.variant)
         resolve_shapes(workload, options.shapes, options.nproc or 1)
-    profiler, why = profilers.choose(options.profiler, asked)
+    profiler, why = profilers.choose(options)
     replays = options.replays if profiler.timed else 1
     chosen = dataclasses.replace(options, profiler=profiler.name, replays=replays)
     return Session(chosen, profiler, why, Floor(profiler, options.with_floor))

@@ -10,7 +10,7 @@ from capture_cli import HERE, STUB_NSYS, TOY, profkit
 
 from profkit.capture import device, profilers
 from profkit.capture.device import TorchProbe
-from profkit.capture.profilers import Asked
+from profkit.capture.options import Options
 from profkit.errors import ProfkitError
 from profkit.runs import run_dir
 
@@ -22,6 +22,7 @@ from profkit.capture import profilers
 from toy_profiler import Toy
 profilers.PROFILERS.insert(0, Toy)
 """
+W = Options("w")
 CUDA = TorchProbe(torch="2.9", cuda_version="13.0", cuda=True)
 ROCM = TorchProbe(torch="2.9", cuda_version=None, cuda=True)
 ROCPROFV3 = str(HERE / "stub_rocprofv3.py")
@@ -71,32 +72,53 @@ def test_it_refuses_what_it_does_not_take(tmp_path: Path, toy: dict[str, str]) -
 
 
 @pytest.mark.parametrize(
-    ("torch", "asked", "nsys", "rocprofv3", "name", "why"),
+    ("torch", "options", "nsys", "rocprofv3", "name", "why"),
     [
-        (CUDA, Asked(), str(STUB_NSYS), "", "nsys", "it is here and names the layer of every launch exactly"),
-        (CUDA, Asked(nproc=2), str(STUB_NSYS), "", "nsys", "it is here and names the layer of every launch exactly"),
-        (CUDA, Asked(), "no/nsys", ROCPROFV3, "torch", "nsys cannot be used: nsys --version does not run"),
-        (ROCM, Asked(), str(STUB_NSYS), ROCPROFV3, "rocprofv3", "it is here (1.1.0) and the GPU is AMD's"),
-        (ROCM, Asked(), str(STUB_NSYS), "no/rocprof", "torch", "rocprofv3 cannot be used: rocprof --version does not"),
-        (ROCM, Asked(nproc=2), "", ROCPROFV3, "torch", "several ranks are not recorded with rocprofv3 yet"),
-        (TorchProbe("2.9"), Asked(), str(STUB_NSYS), "", "dispatch", "there is no CUDA device; launches are counted"),
-        (CUDA, Asked(run_bodies=True), str(STUB_NSYS), "", "dispatch", "--run-bodies asks for it"),
+        (CUDA, W, str(STUB_NSYS), "", "nsys", "it is here and names the layer of every launch exactly"),
+        (
+            CUDA,
+            Options("w", nproc=2),
+            str(STUB_NSYS),
+            "",
+            "nsys",
+            "it is here and names the layer of every launch exactly",
+        ),
+        (CUDA, W, "no/nsys", ROCPROFV3, "torch", "nsys cannot be used: nsys --version does not run"),
+        (ROCM, W, str(STUB_NSYS), ROCPROFV3, "rocprofv3", "it is here (1.1.0) and the GPU is AMD's"),
+        (
+            ROCM,
+            W,
+            str(STUB_NSYS),
+            "no/rocprof",
+            "torch",
+            "rocprofv3 cannot be used: rocprof --version does not",
+        ),
+        (ROCM, Options("w", nproc=2), "", ROCPROFV3, "torch", "several ranks are not recorded with rocprofv3 yet"),
+        (
+            TorchProbe("2.9"),
+            W,
+            str(STUB_NSYS),
+            "",
+            "dispatch",
+            "there is no CUDA device; launches are counted",
+        ),
+        (CUDA, Options("w", run_bodies=True), str(STUB_NSYS), "", "dispatch", "--run-bodies asks for it"),
     ],
 )
 def test_auto_takes_the_best_for_the_device_and_says_why(
-    monkeypatch: pytest.MonkeyPatch, torch: TorchProbe, asked: Asked, nsys: str, rocprofv3: str, name: str, why: str
+    monkeypatch: pytest.MonkeyPatch, torch: TorchProbe, options: Options, nsys: str, rocprofv3: str, name: str, why: str
 ) -> None:
     monkeypatch.setattr(device, "probe_torch", lambda: torch)
     monkeypatch.setenv("PROFKIT_NSYS", nsys)
     monkeypatch.setenv("PROFKIT_ROCPROFV3", rocprofv3)
-    found, said = profilers.choose("auto", asked)
+    found, said = profilers.choose(options)
     assert (found.name, said[: len(why)]) == (name, why)
 
 
 def test_auto_without_torch_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "probe_torch", lambda: TorchProbe(problem="torch is not installed."))
     with pytest.raises(ProfkitError, match="No profiler can run a workload here: torch is not installed"):
-        profilers.choose("auto", Asked())
+        profilers.choose(W)
 
 
 @pytest.mark.parametrize(("floor_of", "name"), [("nsys", "nsys"), ("rocprofv3", "torch"), ("torch", "torch")])

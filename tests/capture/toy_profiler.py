@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from profkit.capture.profilers.profiler import Asked, Profiler, State
+from profkit.capture.profilers.profiler import Profiler, State
 from profkit.readers.dispatch_file import SCHEMA, TRACE_FILE, Recording
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
-    from profkit.capture.job import Job
+    from profkit.capture.options import Job, Options
     from profkit.model.workload import Step
 
 
@@ -29,7 +29,7 @@ class Toy(Profiler):
     reason = "it is a toy"
 
     @classmethod
-    def find(cls, asked: Asked = Asked()) -> Self:
+    def find(cls, options: Options | None = None) -> Self:
         return cls()
 
     def state(self, torch: TorchProbe) -> State:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from profkit._version import __version__
-from profkit.capture.profilers.profiler import Asked, Profiler, State
+from profkit.capture.profilers.profiler import Profiler, State
 from profkit.readers.dispatch_file import TRACE_FILE
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
-    from profkit.capture.options import Job
+    from profkit.capture.options import Job, Options
     from profkit.model.workload import Step
 
 
@@ -36,8 +36,8 @@ class Dispatch(Profiler):
     reason = "there is no CUDA device; launches are counted, not timed"
 
     @classmethod
-    def find(cls, asked: Asked = Asked()) -> Self:
-        return cls(asked.run_bodies)
+    def find(cls, options: Options | None = None) -> Self:
+        return cls(options is not None and options.run_bodies)
 
     def state(self, torch: TorchProbe) -> State:
         if torch.problem is not None:

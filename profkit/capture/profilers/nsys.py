@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from profkit.capture.process import describe_status, run, started, tail, wait
-from profkit.capture.profilers.profiler import Asked, GraphTrace, Kept, Profiler, Recording, State, split_flags
+from profkit.capture.profilers.profiler import GraphTrace, Kept, Profiler, Recording, State, split_flags
 from profkit.errors import ProfkitError
 from profkit.readers.installed import NSYS, Installed, export_command
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
+    from profkit.capture.options import Options
     from profkit.model.workload import Scope
 
 REPORT_FILE = "trace.nsys-rep"
@@ -52,8 +53,8 @@ class Nsys(Profiler):
     reason = "it is here and names the layer of every launch exactly"
 
     @classmethod
-    def find(cls, asked: Asked = Asked()) -> Self:
-        extra = more_flags(asked.flags)
+    def find(cls, options: Options | None = None) -> Self:
+        extra = () if options is None else more_flags(options.nsys_args)
         return cls(NSYS.find(), extra)
 
     def state(self, torch: TorchProbe) -> State:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from profkit.capture.profilers.profiler import Asked, GraphTrace, Kept, Profiler, Recording, State
+from profkit.capture.profilers.profiler import GraphTrace, Kept, Profiler, Recording, State
 from profkit.errors import ProfkitError
 from profkit.readers.installed import Installed, Program
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
+    from profkit.capture.options import Options
 
 ROCPROFV3 = Program(
     name="rocprofv3",
@@ -54,7 +55,7 @@ class Rocprofv3(Profiler):
     records_commands = True
 
     @classmethod
-    def find(cls, asked: Asked = Asked()) -> Self:
+    def find(cls, options: Options | None = None) -> Self:
         return cls(ROCPROFV3.find())
 
     @property

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
-from profkit.capture.profilers.profiler import Asked, Profiler, State
+from profkit.capture.profilers.profiler import Profiler, State
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
-    from profkit.capture.options import Job
+    from profkit.capture.options import Job, Options
     from profkit.model.workload import Scope
 
 
@@ -34,7 +34,7 @@ class TorchProfiler(Profiler):
     reason = "it comes with torch"
 
     @classmethod
-    def find(cls, asked: Asked = Asked()) -> Self:
+    def find(cls, options: Options | None = None) -> Self:
         return cls()
 
     def state(self, torch: TorchProbe) -> State:
