@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from profkit.comparison.model import Input, Reason
 from profkit.counting import ranks
 from profkit.counting.integrity import no_layers_advice
+from profkit.model.run import RunRecord, WorkloadRecord
 from profkit.model.steps import UNDER_RECORDED_SHARE
 from profkit.model.wording import are, counted
 
@@ -67,12 +68,13 @@ def _other_device(before: Input, after: Input) -> Iterator[Reason]:
 
 
 def _device(run: Input) -> str | None:
-    names: set[str | None] = set(run.census.info.devices.values()) or {_at(run.record, ("device", "name"))}
+    recorded_on = run.record.device.name if run.record and run.record.device else None
+    names: set[str | None] = set(run.census.info.devices.values()) or {recorded_on}
     return ", ".join(sorted(name for name in names if name)) or None
 
 
 def _other_workload(before: Input, after: Input) -> Iterator[Reason]:
-    unlike = _unlike(before, after, lambda run: _at(run.record, ("workload", "name")))
+    unlike = _unlike(before, after, lambda run: workload.name if (workload := _workload(run)) else None)
     if unlike is not None:
         yield Reason("other-workload", f"The runs are of different workloads: {_both(unlike)}.")
         return
@@ -87,15 +89,19 @@ def _other_workload(before: Input, after: Input) -> Iterator[Reason]:
 
 def _shapes(run: Input) -> Mapping[str, Any] | None:
     """The shapes of a run of a workload; of one that names none, no shapes."""
-    workload = _at(run.record, ("workload",))
-    return (workload.get("shapes") or {}) if workload else None
+    workload = _workload(run)
+    return workload.shapes if workload else None
+
+
+def _workload(run: Input) -> WorkloadRecord | None:
+    return run.record.workload if run.record else None
 
 
 def _several_variants(before: Input, after: Input) -> Iterator[Reason]:
     """Runs of one side that are no repetitions of each other; shapes, workload and device are the same in all runs."""
     for entry in (before, after):
-        said = [_at(run.record, ("workload", "variant")) for run in entry.runs]
-        variants = sorted({str(variant) for variant in said if variant is not None})
+        said = [workload.variant for run in entry.runs if (workload := _workload(run))]
+        variants = sorted({variant for variant in said if variant is not None})
         if len(variants) > 1:
             message = (
                 f"The runs of {entry.label} are of {len(variants)} variants: {', '.join(variants)}. They are no "
@@ -157,9 +163,9 @@ def _are_exchanges(run: Input) -> bool:
 def _incomplete(before: Input, after: Input) -> Iterator[Reason]:
     """What a recording lacks, by its own word or by the word of its run.json."""
     for run in (*before.runs, *after.runs):
-        layers = _at(run.record, ("workload", "layers"))
-        shown = len(run.census.chosen.layers)
-        if isinstance(layers, int) and layers != shown:
+        workload, shown = _workload(run), len(run.census.chosen.layers)
+        layers = workload.layers if workload else None
+        if layers is not None and layers != shown:
             message = f"{run.label} ran {counted(layers, 'layer')} and its trace shows {shown}. Capture it again."
             yield Reason("layers-missing", message)
         replays = lost_replays(run)
@@ -286,8 +292,8 @@ _CHECKS: Sequence[Sequence[Callable[[Input, Input], Iterator[Reason]]]] = (
 
 def lost_replays(run: Input) -> int:
     """How many replays there should be by the run's own word, where its trace shows fewer whole ones; 0 elsewhere."""
-    replays = (run.record or {}).get("replays")
-    if not isinstance(replays, int) or not run.census.info.timed or run.census.chosen.kind.steps >= replays:
+    replays = run.record.replays if run.record else None
+    if replays is None or not run.census.info.timed or run.census.chosen.kind.steps >= replays:
         return 0
     return replays
 
@@ -298,17 +304,17 @@ def few_replays(run: Input, replays: int) -> str:
     return f"{run.label} replayed {counted(replays, 'time')} and its trace shows {shown}."
 
 
-#: Settings of a run that are named where they differ, by their place in run.json.
+#: Settings of a run that are named where they differ: in run.json, or in an object of it.
 _SETTINGS = (
-    ("profiler", "name"),
-    ("profiler", "version"),
-    ("versions", "driver"),
-    ("versions", "cuda"),
-    ("versions", "torch"),
-    ("versions", "triton"),
-    ("seed",),
-    ("warmup",),
-    ("commit",),
+    "profiler name",
+    "profiler version",
+    "versions driver",
+    "versions cuda",
+    "versions torch",
+    "versions triton",
+    "seed",
+    "warmup",
+    "commit",
 )
 
 
@@ -320,9 +326,9 @@ def differing_settings(before: Input, after: Input) -> list[str]:
         profilers = [[run.census.info.profiler for run in side.runs] for side in (before, after)]
         return _difference("profiler", before, after, profilers)
     found: list[str] = []
-    for path in _SETTINGS:
-        values = [[_at(run.record, path) for run in side.runs] for side in (before, after)]
-        found += _difference(" ".join(path), before, after, values)
+    for name in _SETTINGS:
+        values = [[_setting(run.record, name) for run in side.runs] for side in (before, after)]
+        found += _difference(name, before, after, values)
     return found
 
 
@@ -338,8 +344,8 @@ def _difference(name: str, before: Input, after: Input, values: Sequence[Sequenc
     return [f"{name} {said[0]} ({labels[0]}) and {said[other]} ({labels[other]})"]
 
 
-def _at(record: Mapping[str, Any] | None, path: tuple[str, ...]) -> Any:
-    value: Any = record
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
+def _setting(record: RunRecord | None, name: str) -> object:
+    value: object = record
+    for part in name.split():
+        value = None if value is None else getattr(value, part)
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from profkit.counting.floor import Floor
 from profkit.counting.ranks import merge
 from profkit.errors import Exit
 from profkit.model.census import Census, KindCensus
+from profkit.model.run import RunRecord
 
 Verdict = Literal["confirmed", "refuted", "changed", "neutral", "inconclusive"]
 Work = Literal["preserved", "consistent", "unknown", "lost"]
@@ -47,7 +48,7 @@ class Input:
 
     label: str
     census: Census
-    record: Mapping[str, Any] | None = None
+    record: RunRecord | None = None
     identity: str | None = None
     more: Sequence[Input] = ()
     own: str | None = None

@@ -128,9 +128,10 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
         few = [(run, replays) for run in side.runs if (replays := lost_replays(run))]
         if few:
             yield Reason("fewer-replays", _several(side, len(few)) + few_replays(*few[0]))
-        more = [run for run in side.runs if _more_replays(run)]
+        more = [(run, replays) for run in side.runs if (replays := _exceeded_replays(run))]
         if more:
-            yield Reason("more-replays", _several(side, len(more)) + _many_replays(more[0]))
+            message = f"{few_replays(*more[0])} The two may be of different recordings."
+            yield Reason("more-replays", _several(side, len(more)) + message)
         said_by_run = ranks.diagnostics([(run.record, run.census) for run in side.runs])
         for code in _LOSSES:
             said = [
@@ -144,14 +145,12 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
                 yield Reason(_CODE.get(code, code), f"{_several(side, len(said))}{label}: {message}")
 
 
-def _more_replays(run: Input) -> bool:
-    """Whether the trace shows more whole replays than there were by the run's own word."""
-    replays = (run.record or {}).get("replays")
-    return isinstance(replays, int) and run.census.info.timed and run.census.chosen.kind.steps > replays
-
-
-def _many_replays(run: Input) -> str:
-    return f"{few_replays(run, (run.record or {})['replays'])} The two may be of different recordings."
+def _exceeded_replays(run: Input) -> int:
+    """How many replays there were by the run's own word, where its trace shows more whole ones; 0 elsewhere."""
+    replays = run.record.replays if run.record else None
+    if replays is None or not run.census.info.timed or run.census.chosen.kind.steps <= replays:
+        return 0
+    return replays
 
 
 def _only_in_layers(run: Input) -> bool:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
 from profkit.counting import ranks
+from profkit.model.run import ReferenceRecord, ReferencesRecord
 from profkit.model.wording import counted
 from profkit.runs import trace_digests
 
@@ -19,11 +23,20 @@ OF_ANOTHER_TRACE = "digests-of-another-trace"
 LASTING = (NOT_REPRODUCIBLE, OF_ANOTHER_TRACE)
 
 
+@dataclass(frozen=True)
+class Digests:
+    """What is known of the outputs of a run, or of all runs of a side: their digests and references by name."""
+
+    outputs: Mapping[str, str]
+    notes: Mapping[str, Any]
+    references: ReferencesRecord | None
+
+
 def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     """The answer of the two runs' output digests; None where a side has none or they are not of the same inputs."""
     runs = [*before.runs, *after.runs]
     # First of all: outputs that differ by themselves cannot be told from lost work, whatever else is on record.
-    unsteady = [run.label for run in runs if (run.record or {}).get("untraced_digests_equal") is False]
+    unsteady = [run.label for run in runs if run.record and run.record.untraced_digests_equal is False]
     if unsteady:
         message = f"{unsteady[0]} gave other outputs when it ran without the profiler, so digests tell nothing."
         return "unknown", Reason(NOT_REPRODUCIBLE, message)
@@ -45,14 +58,14 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     return judged if left is None or judged[0] == "lost" else ("unknown", left)
 
 
-def _judged(before: str, first: Mapping[str, Any], after: str, second: Mapping[str, Any]) -> tuple[Work, Reason]:
+def _judged(before: str, first: Digests, after: str, second: Digests) -> tuple[Work, Reason]:
     """The answer of the digests that both sides have on the same inputs.
 
     Args:
         before, after: the labels of the sides.
         first, second: from `_together`.
     """
-    one, other = first["outputs"], second["outputs"]
+    one, other = first.outputs, second.outputs
     missing = sorted(set(one) ^ set(other))
     if missing:
         exist = "exists" if len(missing) == 1 else "exist"
@@ -98,9 +111,12 @@ def _took_time(fusion: Fusion) -> bool:
     return fusion.evidence != "adjacent" and any(f.notable and f.delta > 0 for f in fusion.absorbers)
 
 
-def _digests(entry: Input) -> Mapping[str, Any] | None:
-    digests = (entry.record or {}).get("digests")
-    return digests if isinstance(digests, Mapping) and digests.get("outputs") else None
+def _digests(entry: Input) -> Digests | None:
+    """What its run.json says of its outputs; None where it has digests of none."""
+    said = entry.record.digests if entry.record else None
+    if said is None or not said.outputs:
+        return None
+    return Digests(said.outputs, said.notes or {}, said.references)
 
 
 def _replaced(run: Input) -> bool:
@@ -109,15 +125,15 @@ def _replaced(run: Input) -> bool:
 
 
 #: What decides the outputs of a run: its rank (None of a run that is no rank) and its seed.
-Inputs = tuple[int | None, Any]
+Inputs = tuple[int | None, int | None]
 
 
 def _inputs(run: Input) -> Inputs:
     of = ranks.rank_of(run.record)
-    return None if of is None else of.rank, (run.record or {}).get("seed")
+    return None if of is None else of.rank, run.record.seed if run.record else None
 
 
-def _by_inputs(side: Input) -> dict[Inputs, Mapping[str, Any]]:
+def _by_inputs(side: Input) -> dict[Inputs, Digests]:
     """The digests of a side; runs of the same inputs have the same, see `_disagree`."""
     return {_inputs(run): digests for run in side.runs if (digests := _digests(run)) is not None}
 
@@ -128,7 +144,7 @@ def _disagree(side: Input) -> bool:
     for run in side.runs:
         digests = _digests(run)
         if digests is not None:
-            found.setdefault(_inputs(run), set()).add(json.dumps(digests["outputs"], sort_keys=True))
+            found.setdefault(_inputs(run), set()).add(json.dumps(digests.outputs, sort_keys=True))
     return any(len(texts) > 1 for texts in found.values())
 
 
@@ -157,65 +173,66 @@ def _who(side: Input, run: Input) -> str:
     return f"Run {run.label}" if rank is None else f"Rank {rank} of {side.label} (run {run.label})"
 
 
-def _together(digests: Mapping[Inputs, Mapping[str, Any]], shared: Sequence[Inputs]) -> dict[str, Any]:
+def _together(digests: Mapping[Inputs, Digests], shared: Sequence[Inputs]) -> Digests:
     """The digests of one side on the `shared` inputs, the outputs of every rank and seed under names of their own."""
-    together: dict[str, Any] = {"outputs": {}, "references": {"outputs": {}}}
+    outputs: dict[str, str] = {}
+    notes = digests[shared[0]].notes if shared else {}
+    held: ReferencesRecord | None = None
+    referenced: dict[str, ReferenceRecord] = {}
     several = len({seed for _, seed in shared}) > 1
     for inputs in shared:
         rank, seed = inputs
         prefix = ("" if rank is None else f"rank {rank}: ") + (f"seed {seed}: " if several else "")
         own = digests[inputs]
-        held = own.get("references") or {}
-        together.setdefault("notes", own.get("notes"))
-        together["references"] |= {name: value for name, value in held.items() if name != "outputs"}
-        for into, outputs in ((together, own["outputs"]), (together["references"], held.get("outputs", {}))):
-            into["outputs"] |= {prefix + name: value for name, value in outputs.items()}
-    return together
+        outputs |= {prefix + name: value for name, value in own.outputs.items()}
+        if own.references is not None:
+            held = own.references
+            referenced |= {prefix + name: value for name, value in held.outputs.items()}
+    return Digests(outputs, notes, None if held is None else msgspec.structs.replace(held, outputs=referenced))
 
 
 def _judge_by_references(
-    different: Sequence[str], before: tuple[str, Mapping[str, Any]], after: tuple[str, Mapping[str, Any]]
+    different: Sequence[str], before: tuple[str, Digests], after: tuple[str, Digests]
 ) -> tuple[Work, Reason] | None:
     """What the references say of outputs that differ; None where one of these has none on a side.
 
     Args:
         different: the outputs whose digests differ, at least one.
-        before, after: a side's label and its run.json's `digests`.
+        before, after: a side's label and its digests.
     """
-    sides = [(label, digests.get("references") or {}) for label, digests in (before, after)]
-    (_, one), (_, other) = sides
-    if not all(name in side.get("outputs", {}) for side in (one, other) for name in different):
+    one, other = before[1].references, after[1].references
+    if one is None or other is None or not all(name in side.outputs for side in (one, other) for name in different):
         return None
-    first, second = one["outputs"], other["outputs"]
-    same_tolerance = (one["rtol"], one["atol"]) == (other["rtol"], other["atol"])
-    if not same_tolerance or any(first[name]["reference"] != second[name]["reference"] for name in different):
+    same_tolerance = (one.rtol, one.atol) == (other.rtol, other.atol)
+    if not same_tolerance or any(one.outputs[n].reference != other.outputs[n].reference for n in different):
         message = (
             f"{len(different)} output digests differ, and the sides were held against other references or tolerances, "
             "so nothing tells whether they differ by more than they may."
         )
         return "unknown", Reason("references-differ", message)
-    allowed = f"rtol {one['rtol']:g}, atol {one['atol']:g}"
-    for label, side in sides:
-        off = [name for name in different if not _within(side["outputs"][name])]
+    allowed = f"rtol {one.rtol:g}, atol {one.atol:g}"
+    for label, side in ((before[0], one), (after[0], other)):
+        off = [name for name in different if not _within(side.outputs[name])]
         if off:
             message = (
-                f"{len(off)} of {len(side['outputs'])} outputs of {label} differ from the other side's and are further "
+                f"{len(off)} of {len(side.outputs)} outputs of {label} differ from the other side's and are further "
                 f"from an independent reference than {allowed} allow, e.g. {off[0]}."
             )
             return "lost", Reason("outputs-off-reference", message)
-    largest = max(side[name]["deviation"] for side in (first, second) for name in different)
+    # None of these is infinite, which is not within.
+    largest = max(side.outputs[name].deviation or 0.0 for side in (one, other) for name in different)
     message = (
-        f"{len(different)} of {len(before[1]['outputs'])} output digests differ; on both "
+        f"{len(different)} of {len(before[1].outputs)} output digests differ; on both "
         f"sides these are within {allowed} of one independent reference, off by at most {largest:.0%} of that"
     )
     return "preserved", Reason("outputs-within-tolerance", f"{message}{_digest_notes(before[1])}.")
 
 
-def _within(output: Mapping[str, Any]) -> bool:
-    return bool(output["within"]) and output.get("deviation") is not None
+def _within(output: ReferenceRecord) -> bool:
+    return output.within and output.deviation is not None
 
 
-def _digest_notes(digests: Mapping[str, Any]) -> str:
+def _digest_notes(digests: Digests) -> str:
     """What a workload said of its digest inputs, in brackets; empty where it said nothing."""
-    said = (digests.get("notes") or {}).get("digest_inputs")
+    said = digests.notes.get("digest_inputs")
     return f" (inputs: {said})" if isinstance(said, str) else ""

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from profkit.comparison.model import Comparison, Finding, Fusion, Input, StepTimes
 from profkit.counting import ranks
 from profkit.counting.floor import FACTOR
@@ -81,15 +83,16 @@ def _step_times(times: StepTimes | None) -> dict[str, Any] | None:
 
 
 def _side(entry: Input) -> dict[str, Any]:
-    census, record = entry.census, entry.record or {}
+    census, record = entry.census, entry.record
+    device = record.device.name if record and record.device else None
     return {
         "run": entry.label,
         "runs": [run.label for run in entry.runs],
-        "device": ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name"),
+        "device": ", ".join(dict.fromkeys(census.info.devices.values())) or device,
         "profiler": census.info.profiler,
-        "workload": record.get("workload"),
-        "versions": record.get("versions"),
-        "commit": record.get("commit"),
+        "workload": msgspec.to_builtins(record and record.workload),
+        "versions": msgspec.to_builtins(record and record.versions),
+        "commit": record and record.commit,
         "methods": dict(sum((Counter(run.census.methods) for run in entry.runs), Counter[str]())),
         "ledger": {
             name: sum(getattr(run.census.ledger, name) for run in entry.runs)

@@ -15,6 +15,7 @@ from profkit.comparison.verdict import in_every_layer, other_changes
 from profkit.counting.floor import FACTOR
 from profkit.counting.ranks import ranks_by_job
 from profkit.model.wording import are, counted, signed
+from profkit.readers import format_of
 from profkit.reporters import ranks_data, ranks_text
 from profkit.reporters.diff_table import DiffTable, TableRow
 from profkit.reporters.rounding import count, hundredths
@@ -57,10 +58,11 @@ def provenance(comparison: Comparison) -> list[str]:
 
 def describe(entry: Input) -> str:
     """One side in a line: label, workload, device, profiler, steps, coverage."""
-    census, record = entry.census, entry.record or {}
-    workload = record.get("workload") or {}
-    device = ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name")
-    parts = [entry.label, workload.get("name"), device, census.info.profiler]
+    census, record = entry.census, entry.record
+    workload = record.workload.name if record and record.workload else None
+    recorded_on = record.device.name if record and record.device else None
+    device = ", ".join(dict.fromkeys(census.info.devices.values())) or recorded_on
+    parts = [entry.label, workload, device, census.info.profiler]
     ranks = max(len(ranks) for ranks in [*ranks_by_job([run.record for run in entry.runs]), [0]])
     if ranks > 1:
         jobs = entry.independent_runs
@@ -259,7 +261,7 @@ def traced_line(comparison: Comparison) -> str | None:
     text = f"Traced node by node: the step took {_change(traced)}, {_tax(traced, untraced)}"
     if whole is not None:
         text += f"; traced as whole graphs: {_change(whole)}, {_tax(whole, untraced)}"
-    elif all(side.census.info.format.startswith("nsys") for side in (comparison.before, comparison.after)):
+    elif all(format_of(side.census.info.format).whole_graphs for side in (comparison.before, comparison.after)):
         text += "; not recorded as whole graphs (profkit capture --graph-level)"
     return text + "."
 

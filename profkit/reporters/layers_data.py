@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from profkit.counting.floor import FACTOR, Floor, floor_of
 from profkit.counting.ranks import diagnostics, rank_of, same_layers, shares, unlike
 from profkit.model.census import Census, KindCensus
+from profkit.model.run import RunRecord
 from profkit.model.trace import Diagnostic
 from profkit.reporters import ranks_data
 from profkit.runs.files import RunFile
@@ -41,7 +43,7 @@ def report(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None = None
 
 def _unlike(runs: Sequence[tuple[RunFile, Census]]) -> list[dict[str, str]]:
     """Runs that differ from the others of the average."""
-    usable = [(run, c) for run, c in runs if c.refusal is None and not (run.record or {}).get("set_aside")]
+    usable = [(run, c) for run, c in runs if c.refusal is None and not (run.record and run.record.set_aside)]
     counted = [(run, c.chosen) for run, c in usable if c.kinds and c.chosen.selected_layers]
     kinds = [kind for _, kind in counted]
     if not same_layers(kinds):
@@ -51,7 +53,8 @@ def _unlike(runs: Sequence[tuple[RunFile, Census]]) -> list[dict[str, str]]:
 
 
 def _run(run: RunFile, census: Census, floor_us: float | None, warnings: Sequence[Diagnostic]) -> dict[str, Any]:
-    record = run.record or {}
+    record = run.record
+    device = record.device.name if record and record.device else None
     floor = floor_of(record, [census], floor_us) if census.kinds and census.info.timed else None
     kinds = [_kind(census, k, floor) for k in census.kinds]
     default = kinds[census.default] if kinds else None
@@ -59,11 +62,11 @@ def _run(run: RunFile, census: Census, floor_us: float | None, warnings: Sequenc
     return {
         "run": run.label,
         "rank": _rank_in(census) if rank is None else rank.rank,
-        "device": ", ".join(dict.fromkeys(census.info.devices.values())) or (record.get("device") or {}).get("name"),
+        "device": ", ".join(dict.fromkeys(census.info.devices.values())) or device,
         "profiler": census.info.profiler,
         "format": census.info.format,
         "timed": census.info.timed,
-        "workload": record.get("workload"),
+        "workload": msgspec.to_builtins(record and record.workload),
         "methods": dict(census.methods),
         "ledger": _ledger(census),
         "steps_found_by": census.step_method,
@@ -83,9 +86,9 @@ def _run(run: RunFile, census: Census, floor_us: float | None, warnings: Sequenc
             }
             for row in census.beyond_steps.to_dict("records")
         ],
-        "set_aside": record.get("set_aside"),
-        "untraced": record.get("untraced"),
-        "graph_level": record.get("graph_level"),
+        "set_aside": msgspec.to_builtins(record and record.set_aside),
+        "untraced": msgspec.to_builtins(record and record.untraced),
+        "graph_level": msgspec.to_builtins(record and record.graph_level),
         "traced_step": _traced_step(census),
         "refusal": {"code": census.refusal.code, "message": census.refusal.message} if census.refusal else None,
         "warnings": [{"code": d.code, "message": d.message} for d in warnings],
@@ -178,7 +181,7 @@ def _layers(census: Census, kind: KindCensus, floor: Floor | None) -> list[dict[
     ]
 
 
-def _selected(census: Census, floor: Floor | None, record: Mapping[str, Any]) -> dict[str, Any]:
+def _selected(census: Census, floor: Floor | None, record: RunRecord | None) -> dict[str, Any]:
     if not census.kinds:
         return {"layers": 0, "steps": 0, "launches": 0, "kernel_us": None, "by_role": None, "kernels": []}
     kind = census.chosen

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from profkit.counting import ranks
-from profkit.counting.ranks import ROLES, Record, Role, Shares
+from profkit.counting.ranks import ROLES, Role, Shares
 from profkit.model.census import KindCensus
+from profkit.model.run import RunRecord
 
 if TYPE_CHECKING:
     from profkit.comparison.model import Comparison, Input
@@ -32,13 +33,13 @@ def by_role(shares: Shares, *, timed: bool) -> dict[str, dict[str, Any]]:
     }
 
 
-def of_jobs(runs: Sequence[tuple[str, Record, KindCensus]], *, timed: bool) -> list[dict[str, Any]]:
+def of_jobs(runs: Sequence[tuple[str, RunRecord | None, KindCensus]], *, timed: bool) -> list[dict[str, Any]]:
     """One entry for each job of several ranks among `runs`.
 
     Args:
         runs: label, run.json and the chosen kind of step of each.
     """
-    members: dict[str, list[tuple[str, Record, KindCensus]]] = {}
+    members: dict[str, list[tuple[str, RunRecord | None, KindCensus]]] = {}
     for run in runs:
         of = ranks.rank_of(run[1])
         if of is not None and of.world_size > 1:
@@ -46,7 +47,7 @@ def of_jobs(runs: Sequence[tuple[str, Record, KindCensus]], *, timed: bool) -> l
     return [_job(job, own, timed=timed) for job, own in members.items()]
 
 
-def _job(job: str, runs: Sequence[tuple[str, Record, KindCensus]], *, timed: bool) -> dict[str, Any]:
+def _job(job: str, runs: Sequence[tuple[str, RunRecord | None, KindCensus]], *, timed: bool) -> dict[str, Any]:
     records = [record for _, record, _ in runs]
     waiting = ranks.waiting_ns([census for _, _, census in runs], records) if timed and len(runs) > 1 else None
     entries: list[dict[str, Any]] = []
@@ -67,11 +68,11 @@ def _job(job: str, runs: Sequence[tuple[str, Record, KindCensus]], *, timed: boo
         )
     entries.sort(key=lambda entry: entry["rank"])
     first = ranks.rank_of(records[0])
-    shapes = ((records[0] or {}).get("workload") or {}).get("shapes") or {}
+    workload = records[0].workload if records[0] else None
     return {
         "job": job,
         "world_size": None if first is None else first.world_size,
-        "exchange": shapes.get("exchange"),
+        "exchange": workload.shapes.get("exchange") if workload else None,
         "ranks": entries,
         "average": {"launches": _mean([e["launches"] for e in entries]), **_over(entries, _mean)},
         "skew": _over(entries, _spread),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from profkit.model.run import RunRecord
 
 #: The code of a trace that is another than the one captured.
 REPLACED = "trace-replaced"
@@ -28,10 +29,10 @@ def digests(directory: Path, trace: str, files: Sequence[str]) -> dict[str, str]
     return {name: _sha256(directory / name) for name in parts}
 
 
-def replaced(directory: Path, record: Mapping[str, Any]) -> str | None:
+def replaced(directory: Path, record: RunRecord) -> str | None:
     """What is to be said where a file of the trace is gone or is another one; None where all is well, or where run.json
     has no digests."""
-    for name, recorded in (record.get("trace_sha256") or {}).items():
+    for name, recorded in (record.trace_sha256 or {}).items():
         path = directory / name
         found = _sha256(path) if path.is_file() else None
         if found != recorded:

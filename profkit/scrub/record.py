@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+import msgspec
+
+from profkit.model.run import RunRecord
 from profkit.scrub.kept_fields import (
     Field,
     each,
@@ -126,22 +128,23 @@ _FIELDS: Mapping[str, Field] = {
 }
 
 
-def scrubbed(content: Mapping[str, Any], trace_name: str, trace_sha256: Mapping[str, str]) -> dict[str, Any]:
+def scrubbed(run: RunRecord, trace_name: str, trace_sha256: Mapping[str, str]) -> RunRecord:
     """The record of a scrubbed run.
 
     Args:
-        content: run.json.
+        run: run.json.
         trace_name: the scrubbed trace, the only file beside it.
         trace_sha256: of that, from `profkit.runs.trace_digests.digests`.
 
     Returns:
-        the fields without `schema`, for `run_dir.write_record`. A field that does not hold what it is for is
+        run.json of the copy. A field that does not hold what it is for is
         null. A profiler's arguments are kept for workloads alone and notes in words for shipped ones alone: others are
         the user's.
     """
-    kept = {name: _FIELDS[name](value) for name, value in content.items() if name in _FIELDS}
+    kept = {name: _FIELDS[name](value) for name, value in msgspec.to_builtins(run).items() if name in _FIELDS}
     if (kept.get("workload") or {}).get("source") != "shipped" and kept.get("digests") is not None:
         kept["digests"]["notes"] = mapping(either(number, flag))(kept["digests"].get("notes"))
     if kept.get("workload") is None and kept.get("profiler") is not None:
         kept["profiler"]["arguments"] = []
-    return {**kept, "trace": trace_name, "files": [trace_name], "trace_sha256": dict(trace_sha256)}
+    kept |= {"trace": trace_name, "files": [trace_name], "trace_sha256": dict(trace_sha256)}
+    return msgspec.convert(kept, RunRecord)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from profkit.model.scope import LAYER
-from profkit.readers.hook_text import module_path
+from profkit.readers.rows import module_path
 
 #: Stands for what was taken out.
 HIDDEN = "…"
@@ -58,7 +58,7 @@ def kept(text: str) -> str:
     """`text` as it may leave the machine.
 
     A path becomes its last part where that looks like a file's name, else `HIDDEN`; a hook's text becomes its module
-    (see `profkit.readers.hook_text`). Layers are never lost: a text whose layers would be is reduced to them.
+    (see `profkit.readers.rows.module_path`). Layers are never lost: a text whose layers would be is reduced to them.
     """
     reduced = module_path(text)
     clean = reduced

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from profkit import readers
 from profkit.capture.dispatch_file import TRACE_FILE as DISPATCH_FILE
 from profkit.errors import ProfkitError
-from profkit.readers import detect
 from profkit.scrub import dispatch, kineto, nsys, verify
 
 _SCRUBBERS: dict[str, Callable[[Path, Path], None]] = {
@@ -24,14 +24,14 @@ def scrub_trace(source: Path, target: Path) -> None:
     Raises:
         ProfkitError: the format cannot be scrubbed, or the copy would not be read as the same trace.
     """
-    before = detect.read(source, detail=True)
+    before = readers.read(source, detail=True)
     name = before.info.format
     if name not in _SCRUBBERS:
         raise ProfkitError(
             f"{source} is of format {name}, which cannot be scrubbed; these can: {', '.join(_SCRUBBERS)}."
         )
     _SCRUBBERS[name](_export(source) if name == "nsys report" else source, target)
-    verify.check(before, detect.read(target, detail=True))
+    verify.check(before, readers.read(target, detail=True))
 
 
 def trace_name(source: Path) -> str:

@@ -11,6 +11,7 @@ from bench import profkit
 
 import profkit as api
 from profkit.errors import ProfkitError
+from profkit.model.run import RunRecord
 from profkit.runs import run_dir
 from profkit.runs.trace_digests import digests, replaced
 
@@ -31,9 +32,9 @@ def test_a_file_that_is_gone_or_another_is_named(tmp_path: Path) -> None:
     files = ["1_kernel_trace.csv", "1_marker_api_trace.csv"]
     for name in files:
         (tmp_path / name).write_text(name)
-    record = {"trace_sha256": digests(tmp_path, files[0], files)}
+    record = RunRecord(trace=files[0], trace_sha256=digests(tmp_path, files[0], files))
     assert replaced(tmp_path, record) is None
-    assert replaced(tmp_path, {}) is None
+    assert replaced(tmp_path, RunRecord(trace=files[0])) is None
     (tmp_path / files[1]).write_text("another")
     assert str(replaced(tmp_path, record)).startswith("1_marker_api_trace.csv is not the file that was captured")
     (tmp_path / files[1]).unlink()
