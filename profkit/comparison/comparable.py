@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from profkit.attribution import METHODS
 from profkit.comparison.model import Input, Reason
 from profkit.counting import ranks
 from profkit.counting.integrity import no_layers_advice
@@ -226,10 +227,11 @@ def _other_ranks(before: Input, after: Input) -> Iterator[Reason]:
 
 def _other_method(before: Input, after: Input) -> Iterator[Reason]:
     """Layers from the order of kernels alone, which knows no scopes, beside layers from ranges."""
-    placed = _unlike(before, after, lambda run: bool({"anchor", "period"} & set(run.census.methods)))
+    by_pattern = {method.name for method in METHODS if method.by_pattern}
+    placed = _unlike(before, after, lambda run: not by_pattern.isdisjoint(run.census.methods))
     if placed is not None:
         (first, how), (second, other) = [
-            (label, "by the pattern of its kernels" if by_pattern else "by ranges") for label, by_pattern in placed
+            (label, "by the pattern of its kernels" if pattern else "by ranges") for label, pattern in placed
         ]
         message = (
             f"The layers of {first} were found {how} and those of {second} {other}, so they need not begin and end at "
