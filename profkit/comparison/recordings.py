@@ -13,7 +13,7 @@ from profkit.counting import ranks
 from profkit.counting.ranks import unlike
 from profkit.model.census import Census, KindCensus
 from profkit.model.wording import are, counted
-from profkit.runs import trace_digests
+from profkit.runs import run_dir
 
 #: Two kinds whose likeness to the other side differs by less are not told apart by their kernels.
 _TELLING = 0.02
@@ -114,7 +114,7 @@ _LOSSES = (
     "node-created-twice",
     "origin-not-recorded",
     ranks.ALONE,
-    trace_digests.REPLACED,
+    run_dir.REPLACED,
 )
 #: In a diff, runs are set aside; broken rows have another code there.
 _CODE = {"set-aside": "rows-set-aside"}

@@ -1,9 +1,15 @@
-"""Files that a reader finds whole or not at all."""
+"""Files that profkit writes whole or not at all, and reads strictly: no NaN, no number beyond a double, no half of a
+surrogate pair."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from profkit.errors import ProfkitError
 
@@ -23,3 +29,29 @@ def write_whole(file: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             partial.unlink()
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Write `content` into `file`, whole or not at all.
+
+    Raises:
+        ProfkitError: see `write_whole`.
+    """
+    write_whole(file, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(file: Path, mend: str) -> Any:
+    """The content of `file`.
+
+    Args:
+        mend: a sentence that says what to do where it is damaged.
+
+    Raises:
+        ProfkitError: it cannot be read, or is not valid JSON.
+    """
+    try:
+        return msgspec.json.decode(file.read_bytes())
+    except OSError as error:
+        raise ProfkitError(f"{file} cannot be read: {error.strerror}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProfkitError(f"{file} is not valid JSON ({error}). {mend}") from None

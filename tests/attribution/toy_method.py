@@ -1,4 +1,4 @@
-"""A method of attribution as a newcomer would add it: every copy that no other method placed is in a layer of copies."""
+"""A method of attribution as a newcomer would add it: copies that no other method placed make a layer."""
 
 from __future__ import annotations
 
