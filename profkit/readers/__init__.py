@@ -162,9 +162,9 @@ def _reader(path: Path) -> Reader:
             reader = cast(Reader, import_module(entry.module))
             if reader.sniff(head, path):
                 return reader
-    from profkit.readers import unsupported
+    from profkit.readers import refused
 
-    raise unsupported.refuse(head, path)
+    raise refused.refuse(head, path)
 
 
 def _head(path: Path) -> bytes:
