@@ -15,7 +15,7 @@ from types import FrameType
 from profkit.capture import command_recorder, process, record
 from profkit.errors import ProfkitError
 from profkit.model.run import RunRecord
-from profkit.runs import run_dir, trace_digests
+from profkit.runs import run_dir
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool
             exit_code,
             trace=kept.trace,
             files=files,
-            trace_sha256=trace_digests.digests(directory, kept.trace, files),
+            trace_sha256=run_dir.trace_digests(directory, kept.trace, files),
             warnings=kept.warnings,
         )
         run_dir.write_record(directory, content)

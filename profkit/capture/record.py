@@ -45,7 +45,7 @@ def workload_record(
         graph_level: the step at graph level, if it was asked for.
         trace: the trace's file name.
         files: names of all files beside run.json.
-        trace_sha256: from `profkit.runs.trace_digests.digests`.
+        trace_sha256: from `profkit.runs.run_dir.trace_digests`.
         repetition: which of the repetitions of a repeated capture this is, None for a single one.
         ranks: which of a job's ranks this is, None for a process without a group.
     """
@@ -111,7 +111,7 @@ def command_record(
         exit_code: the program's.
         trace: the trace's file name.
         files: names of all files beside run.json.
-        trace_sha256: from `profkit.runs.trace_digests.digests`.
+        trace_sha256: from `profkit.runs.run_dir.trace_digests`.
         warnings: of the recording.
     """
     warnings = list(warnings)

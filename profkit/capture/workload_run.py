@@ -17,7 +17,7 @@ from profkit.capture.plan import Options, Plan, check_options, resolve_shapes, r
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
-from profkit.runs import run_dir, trace_digests
+from profkit.runs import run_dir
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def record_into(
             whole[rank],
             trace=trace,
             files=files,
-            trace_sha256=trace_digests.digests(target, trace, files),
+            trace_sha256=run_dir.trace_digests(target, trace, files),
             repetition=repetition,
             ranks=described,
         )

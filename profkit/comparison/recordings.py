@@ -10,7 +10,7 @@ from profkit.comparison.model import Input, Reason
 from profkit.counting import ranks
 from profkit.counting.ranks import unlike
 from profkit.model.wording import are, counted
-from profkit.runs import trace_digests
+from profkit.runs import run_dir
 
 #: Diagnostics of a census by which ops are missing, doubled or not placed, or run.json is of another trace; the rest is
 #: about methods and settings.
@@ -28,7 +28,7 @@ _LOSSES = (
     "node-created-twice",
     "origin-not-recorded",
     ranks.ALONE,
-    trace_digests.REPLACED,
+    run_dir.REPLACED,
 )
 #: In a diff, runs are set aside; broken rows have another code there.
 _CODE = {"set-aside": "rows-set-aside"}

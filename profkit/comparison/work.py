@@ -13,7 +13,7 @@ from profkit.comparison.references import Digests
 from profkit.counting import ranks
 from profkit.model.run import ReferenceRecord, ReferencesRecord
 from profkit.model.wording import counted
-from profkit.runs import trace_digests
+from profkit.runs import run_dir
 
 #: The code of outputs that differ from run to run: work is unknown then, whatever the traces show.
 NOT_REPRODUCIBLE = "digests-not-reproducible"
@@ -112,7 +112,7 @@ def _digests(entry: Input) -> Digests | None:
 
 def _replaced(run: Input) -> bool:
     """Whether its trace is not the one that its run.json was written for."""
-    return any(d.code == trace_digests.REPLACED for d in run.census.diagnostics)
+    return any(d.code == run_dir.REPLACED for d in run.census.diagnostics)
 
 
 #: What decides the outputs of a run: its rank (None of a run that is no rank) and its seed.

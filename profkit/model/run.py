@@ -1,7 +1,7 @@
 """run.json: what a capture says of a run beside its trace (schema ``profkit.run/1``, see docs/run-directory.md).
 
 These types are its one description: capture builds a `RunRecord`, `profkit.runs.run_dir` writes and reads it, reports
-use it, and scrub keeps its fields by their types: numbers and truth values as they are, texts that have a form (`FORM`)
+use it, and scrub keeps its fields by their types: numbers and truth values as they are, texts that have a `form`
 where they are of it, other texts filtered. A field that does not apply is None, and so is one that an earlier profkit
 did not write or that scrub emptied; fields that are not named here are ignored.
 """
@@ -15,12 +15,11 @@ from msgspec import Meta, Struct
 
 SCHEMA = "profkit.run/1"
 FLOOR_SCHEMA = "profkit.floor/1"
-#: The key in a `Meta.extra` of the pattern that a text matches as a whole where it may leave the machine.
-FORM = "form"
 
 
-def _form(pattern: str) -> Meta:
-    return Meta(extra={FORM: pattern})
+def form(pattern: str) -> Meta:
+    """Of a text that scrub keeps only where `pattern` matches it as a whole."""
+    return Meta(extra={"form": pattern})
 
 
 #: ``2.11.0+cu130``, ``2025.3.1.90-253135822126v0``, ``2.4.0a0+07cecf4168.nv24.05``; no local labels in words.
@@ -35,16 +34,16 @@ OWN_FLAG = (
     r"|--output-format|csv|json|rocpd"
 )
 
-Version = Annotated[str, _form(VERSION)]
-Sha256 = Annotated[str, _form(r"[0-9a-f]{64}")]
-Microseconds = Annotated[str, _form("us")]
-ProfilerName = Annotated[str, _form(r"nsys|rocprofv3|torch|dispatch|torch\.profiler|Nsight Systems")]
+Version = Annotated[str, form(VERSION)]
+Sha256 = Annotated[str, form(r"[0-9a-f]{64}")]
+Microseconds = Annotated[str, form("us")]
+ProfilerName = Annotated[str, form(r"nsys|rocprofv3|torch|dispatch|torch\.profiler|Nsight Systems")]
 
 
 class MessageRecord(Struct, frozen=True, kw_only=True):
     """A stable code and a sentence."""
 
-    code: Annotated[str, _form(r"[a-z][a-z0-9-]{0,60}")] | None = None
+    code: Annotated[str, form(r"[a-z][a-z0-9-]{0,60}")] | None = None
     message: str | None = None
 
 
@@ -55,7 +54,7 @@ class WorkloadRecord(Struct, frozen=True, kw_only=True):
     variant: str | None = None
     shapes: Mapping[str, int | float | str] = {}
     layers: int | None = None
-    source: Annotated[str, _form("shipped|file")] | None = None
+    source: Annotated[str, form("shipped|file")] | None = None
 
 
 class CommandRecord(Struct, frozen=True, kw_only=True):
@@ -70,18 +69,18 @@ class ProfilerRecord(Struct, frozen=True, kw_only=True):
 
     name: ProfilerName | None = None
     version: Version | None = None
-    graph_trace: Annotated[str, _form("node|graph")] | None = None
-    ranges: Annotated[str, _form(r"(?:nvtx|roctx|torch)[\w.]{0,40}(?: \d[\w.+]{0,20})?")] | None = None
-    arguments: Sequence[Annotated[str, _form(OWN_FLAG)]] | None = None
+    graph_trace: Annotated[str, form("node|graph")] | None = None
+    ranges: Annotated[str, form(r"(?:nvtx|roctx|torch)[\w.]{0,40}(?: \d[\w.+]{0,20})?")] | None = None
+    arguments: Sequence[Annotated[str, form(OWN_FLAG)]] | None = None
 
 
 class DeviceRecord(Struct, frozen=True, kw_only=True):
     """The device; its name is ``cpu`` without a GPU."""
 
     name: str | None = None
-    vendor: Annotated[str, _form("nvidia|amd|none|cpu")] | None = None
+    vendor: Annotated[str, form("nvidia|amd|none|cpu")] | None = None
     count: int | None = None
-    compute_capability: Annotated[str, _form(r"\d{1,3}\.\d{1,3}|gfx[0-9a-f]{3,6}")] | None = None
+    compute_capability: Annotated[str, form(r"\d{1,3}\.\d{1,3}|gfx[0-9a-f]{3,6}")] | None = None
     multiprocessors: int | None = None
     memory_bytes: int | None = None
 
@@ -129,8 +128,8 @@ class ReferencesRecord(Struct, frozen=True, kw_only=True):
 class DigestsRecord(Struct, frozen=True, kw_only=True):
     """Digests of a step's outputs, by output."""
 
-    inputs: Annotated[str, _form("digest")] | None = None
-    algorithm: Annotated[str, _form("sha256")] | None = None
+    inputs: Annotated[str, form("digest")] | None = None
+    algorithm: Annotated[str, form("sha256")] | None = None
     outputs: Mapping[str, Sha256] | None = None
     notes: Mapping[str, Any] | None = None
     references: ReferencesRecord | None = None
@@ -190,8 +189,8 @@ class RankRecord(Struct, frozen=True, kw_only=True):
 
     rank: Annotated[int, Meta(ge=0)]
     world_size: Annotated[int, Meta(ge=1)]
-    job: Annotated[str, _form(r"[0-9a-f]{16}")]
-    backend: Annotated[str, _form(r"(?:nccl|gloo)(?: \d[\d.]{0,20})?")] | None = None
+    job: Annotated[str, form(r"[0-9a-f]{16}")]
+    backend: Annotated[str, form(r"(?:nccl|gloo)(?: \d[\d.]{0,20})?")] | None = None
 
 
 class RepetitionRecord(Struct, frozen=True, kw_only=True):
@@ -205,9 +204,9 @@ class RepetitionRecord(Struct, frozen=True, kw_only=True):
 class RunRecord(Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
     """All of run.json."""
 
-    created: Annotated[str, _form(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")] | None = None
+    created: Annotated[str, form(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")] | None = None
     profkit: Version | None = None
-    commit: Annotated[str, _form(r"[0-9a-f]{7,64}(?:-dirty)?")] | None = None
+    commit: Annotated[str, form(r"[0-9a-f]{7,64}(?:-dirty)?")] | None = None
     trace: str
     files: Sequence[str] | None = None
     trace_sha256: Mapping[str, Sha256] | None = None

@@ -16,7 +16,7 @@ from profkit.model.census import Census
 from profkit.model.run import RunRecord
 from profkit.model.selection import Selection
 from profkit.model.trace import Diagnostic, Trace
-from profkit.runs import capture_traces, run_dir, trace_digests
+from profkit.runs import capture_traces, run_dir
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ def census_of(run: RunFile, selection: Selection) -> Census:
 
 def noted(census: Census, run: RunFile) -> Census:
     """`census` of the trace of `run`, with a diagnostic where that is not the trace that run.json was written for."""
-    replaced = None if run.record is None else trace_digests.replaced(run.trace.parent, run.record)
+    replaced = None if run.record is None else run_dir.replaced_trace(run.trace.parent, run.record)
     if replaced is None:
         return census
-    said = Diagnostic(trace_digests.REPLACED, replaced)
+    said = Diagnostic(run_dir.REPLACED, replaced)
     return dataclasses.replace(census, diagnostics=(*census.diagnostics, said))
 
 

@@ -1,4 +1,4 @@
-"""Run directories: what a capture leaves behind, complete or not at all.
+"""Run directories: what a capture leaves behind, complete or not at all, and whether a trace is the one captured.
 
 A run directory holds ``run.json`` (schema ``profkit.run/1``, see docs/run-directory.md) beside the profiler's own
 files. Several arms, pairs and ranks nest as ``arm/pair/rank``; a single run needs no nesting.
@@ -6,10 +6,11 @@ files. Several arms, pairs and ranks nest as ``arm/pair/rank``; a single run nee
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,10 @@ from profkit.errors import ProfkitError
 from profkit.model.run import SCHEMA, RunRecord
 
 RUN_FILE = "run.json"
+#: The code of a trace that is another than the one captured.
+REPLACED = "trace-replaced"
+#: Kept beside its export, which is what the readers open.
+_REPORT = ".nsys-rep"
 
 
 @dataclass(frozen=True)
@@ -137,3 +142,38 @@ def write_record(directory: Path, record: RunRecord) -> None:
     """Write run.json into `directory`; the last thing that a capture does before its directory is renamed."""
     text = json.dumps(msgspec.to_builtins(record), indent=1, ensure_ascii=False, allow_nan=False)
     (directory / RUN_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def trace_digests(directory: Path, trace: str, files: Sequence[str]) -> dict[str, str]:
+    """The `trace_sha256` field of run.json.
+
+    Args:
+        directory: holds `files`.
+        trace: the file that the readers open.
+        files: all files of the run. Those beside the trace may be parts of it, as rocprofv3's CSV files are.
+
+    Returns:
+        file name to SHA-256, in hexadecimal.
+    """
+    parts = [name for name in files if name == trace or not name.endswith(_REPORT)]
+    return {name: _sha256(directory / name) for name in parts}
+
+
+def replaced_trace(directory: Path, record: RunRecord) -> str | None:
+    """What is to be said where a file of the trace is gone or is another one; None where all is well, or where run.json
+    has no digests."""
+    for name, recorded in (record.trace_sha256 or {}).items():
+        path = directory / name
+        found = _sha256(path) if path.is_file() else None
+        if found != recorded:
+            what = "is missing" if found is None else "is not the file that was captured (its SHA-256 is another)"
+            return (
+                f"{name} {what}, so run.json may be of another recording: its outputs, untraced times and settings "
+                "need not belong to this trace. Put the captured file back, or capture again."
+            )
+    return None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,7 +13,7 @@ from profkit import readers
 from profkit.cli import app
 from profkit.commands.scrub import scrub
 from profkit.errors import ProfkitError
-from profkit.scrub import verify
+from profkit.scrub import check
 
 RUN = TRACES / "dcp-combine" / "fused"
 TRACE = RUN / "trace.sqlite"
@@ -95,4 +95,4 @@ def test_a_report_becomes_its_scrubbed_export(nsys_run: Path, tmp_path: Path) ->
 def test_a_copy_that_reads_otherwise_is_refused(change: str, named: str, nsys_run: Path) -> None:
     execute(nsys_run / "trace.sqlite", change)
     with pytest.raises(ProfkitError, match=f"scrubbing would change {named}"):
-        verify.check(readers.read(TRACE, detail=True), readers.read(nsys_run / "trace.sqlite", detail=True))
+        check(readers.read(TRACE, detail=True), readers.read(nsys_run / "trace.sqlite", detail=True))

@@ -17,7 +17,7 @@ from profkit.cli import app
 from profkit.commands.scrub import scrub
 from profkit.errors import ProfkitError
 from profkit.runs import run_dir
-from profkit.runs.trace_digests import replaced
+from profkit.runs.run_dir import replaced_trace
 
 SECRET = "zebra_x"
 
@@ -115,7 +115,7 @@ def test_of_a_shipped_run_nothing_is_left_to_scrub(name: str, tmp_path: Path) ->
     assert len({re.sub(r'(?<="trace_sha256": {)[^}]*', "", text) for text in texts}) == 1
     copy = run_dir.load(tmp_path / "clean")
     assert list(copy.record.trace_sha256 or ()) == copy.record.files
-    assert replaced(copy.path, copy.record) is None
+    assert replaced_trace(copy.path, copy.record) is None
     assert written(next((tmp_path / "clean").glob("trace.*"))) == written(next((TRACES / name).glob("trace.*")))
 
 
