@@ -17,7 +17,7 @@ from profkit.capture.profilers import Profiler
 from profkit.capture.profilers.nsys import TRACE_FILE
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
-from profkit.readers.sqlite_columns import Database
+from profkit.readers.arrow import Database
 
 METHOD = "nsys --cuda-graph-trace=graph, in a process of its own: the row of each graph launch"
 _ROWS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
