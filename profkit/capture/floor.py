@@ -25,7 +25,7 @@ from profkit.capture.record import quartiles, step_times
 from profkit.capture.workers import Workers, recording
 from profkit.errors import ProfkitError, did_you_mean
 from profkit.model.run import FloorRecord, KernelFloorRecord, MessageRecord, RecorderRecord, StepTimesRecord
-from profkit.readers.sqlite_columns import Database
+from profkit.readers.arrow import Database
 
 if TYPE_CHECKING:
     from profkit.model.trace import Trace
