@@ -1,4 +1,5 @@
-"""A step's outputs: digests of their bits, and how far they are from references as a share of the stated tolerance."""
+"""A step's outputs: digests, which are equal where the bits are, in every process and on every device; and how far the
+outputs are from their references, as a share of what the stated tolerance allows."""
 
 from __future__ import annotations
 
@@ -20,10 +21,7 @@ CHUNK = 1 << 24
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """SHA-256 of a tensor's dtype, shape and bytes in row-major order, whatever its strides and device.
-
-    Equal bits give equal digests, in every process and on every device.
-    """
+    """SHA-256 of a tensor's dtype, shape and bytes in row-major order, whatever its strides and device."""
     import torch
 
     host = tensor.detach().cpu().contiguous()

@@ -17,8 +17,8 @@ from pathlib import Path
 from profkit.errors import ProfkitError
 from profkit.model.trace import Diagnostic, Trace
 from profkit.readers import nsys
+from profkit.readers.arrow import Database
 from profkit.readers.installed import NSYS, Installed, export_command, release
-from profkit.readers.sqlite_columns import Database
 
 #: What a report begins with; 2023.4 writes its version behind it, as 2023@4@4@54-….
 _MAGIC = b"NVIDIA Tegra Profiler Report"

@@ -73,8 +73,8 @@ def check(options: Options) -> None:
         raise ProfkitError(f"--nproc is not done with {profiler.name} yet. Use --profiler {other.name}.")
     if options.run_bodies and "--run-bodies" not in profiler.takes:
         raise ProfkitError(
-            f"--run-bodies belongs to the {named(taking('--run-bodies'))} profiler; {profiler.name} always runs kernels. "
-            "Leave it out."
+            f"--run-bodies belongs to the {named(taking('--run-bodies'))} profiler; {profiler.name} always runs "
+            "kernels. Leave it out."
         )
 
 

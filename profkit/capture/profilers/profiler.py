@@ -15,7 +15,7 @@ from profkit.errors import ProfkitError
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
     from profkit.capture.options import Job, Options
-    from profkit.model.run import ProfilerRecord
+    from profkit.model.run import MessageRecord, ProfilerRecord
     from profkit.model.workload import Scope, Step
 
 GraphTrace = Literal["node", "graph"]
@@ -47,7 +47,7 @@ class Kept:
     """
 
     trace: str
-    warnings: Sequence[dict[str, str]] = ()
+    warnings: Sequence[MessageRecord] = ()
 
 
 @dataclass(frozen=True)

@@ -100,12 +100,14 @@ class Rocprofv3(Profiler):
             path.rename(directory / path.name)
         if len(traces) == 1:
             return Kept(largest)
+        from profkit.model.run import MessageRecord
+
         others = "'DIR/*" + (_DATABASE if largest.endswith(_DATABASE) else _KERNELS) + "'"
         message = (
             f"{len(traces)} processes were recorded, each in files of its own; the run's trace is {largest}, the "
             f"largest. For the others: profkit layers {others}."
         )
-        return Kept(largest, [{"code": "several-processes", "message": message}])
+        return Kept(largest, [MessageRecord(code="several-processes", message=message)])
 
     @property
     def arguments(self) -> list[str]:
