@@ -86,7 +86,7 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
         order = pairs_plan.interleaved(arms, wanted.pairs, planned.nproc)
         with locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
-                check_same(output, "a repeated capture", planned_file.read(output), described)
+                check_same(output, "a repeated capture", msgspec.to_builtins(planned_file.read(output)), described)
             else:
                 _start_over(output)
                 pairs_plan.write(output, described)
@@ -134,8 +134,8 @@ def _start_over(output: Path) -> None:
     """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else."""
     if not (output / planned_file.PLAN_FILE).exists():
         return
-    for arm in planned_file.read(output)["arms"]:
-        (name,) = {arm.name for arm in pairs_plan.make_arms(str(arm["name"]), None)}
+    for arm in planned_file.read(output).arms:
+        (name,) = {arm.name for arm in pairs_plan.make_arms(arm.name, None)}
         if (output / name).exists():
             shutil.rmtree(output / name)
     (output / planned_file.PLAN_FILE).unlink()
