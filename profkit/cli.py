@@ -131,8 +131,8 @@ def capture(
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Record a workload, or any command given after --, into a run directory."""
-    from profkit.capture.plan import RANK_TIMEOUT_S, Options
-    from profkit.commands.capture import capture_command, capture_pairs, capture_workload, on_ranks, pairs_options
+    from profkit.capture.options import DEFAULT_PAIRS, RANK_TIMEOUT_S, Options
+    from profkit.commands.capture import capture_command, capture_workload, on_ranks
 
     trailing: Trailing = context.obj
     if trailing.command is not None:
@@ -143,13 +143,15 @@ def capture(
                 "--against, --pairs, --stop-after, --keep-report, --graph-level, --nproc and --rank-timeout belong to "
                 "a workload, not to a command."
             )
-        summary, exit_code = capture_command(trailing.command, nsys_args, output, force=force, profiler=profiler)
+        asked = Options("", profiler=profiler, nsys_args=nsys_args)
+        summary, exit_code = capture_command(trailing.command, asked, output, force=force)
         typer.echo(summary, err=True)
         raise typer.Exit(exit_code)
     if workload is None:
         raise ProfkitError("Give a workload (`profkit kernels` lists them), or a command after --.")
     if nsys_args:
         raise ProfkitError("--nsys-args belongs to `profkit capture -- CMD`; a workload's flags are fixed.")
+    repeated = pairs is not None or against is not None
     options = Options(
         workload=workload,
         variant=variant,
@@ -162,19 +164,21 @@ def capture(
         graph_level=graph_level,
         nproc=nproc,
         rank_timeout_s=RANK_TIMEOUT_S if rank_timeout is None else rank_timeout,
+        keep_report=keep_report is True if repeated else keep_report is not False,
+        with_floor=floor,
+        pairs=DEFAULT_PAIRS if repeated and pairs is None else pairs,
+        against=against,
+        stop_after_s=stop_after,
     )
     launched = on_ranks(options)
     if launched is None:
         typer.echo("rank 0's profkit captures all ranks")
         return
-    options = launched
-    if rank_timeout is not None and options.nproc is None:
+    if rank_timeout is not None and launched.nproc is None:
         raise ProfkitError("--rank-timeout belongs to several ranks: give --nproc too.")
-    repeated = pairs_options(against, pairs, stop_after, keep_report, with_floor=floor)
-    if repeated is not None:
-        typer.echo(capture_pairs(options, repeated, output, force=force))
-        return
-    typer.echo(capture_workload(options, output, force=force, keep_report=keep_report is not False, with_floor=floor))
+    if stop_after is not None and not repeated:
+        raise ProfkitError("--stop-after belongs to repeated captures: give --pairs or --against too.")
+    typer.echo(capture_workload(launched, output, force=force))
 
 
 @app.command()

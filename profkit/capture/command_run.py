@@ -6,16 +6,20 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import msgspec
+
 from profkit.capture import process, profilers, record
+from profkit.capture.device import driver_version
+from profkit.capture.options import Options
 from profkit.capture.profilers import Recording
 from profkit.errors import ProfkitError
-from profkit.model.run import RunRecord
+from profkit.model.run import CommandRecord, MessageRecord, RunRecord, VersionsRecord
 from profkit.runs import run_dir
 
 
@@ -34,20 +38,19 @@ class Finished:
     exit_code: int
 
 
-def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool, profiler: str = "auto") -> Finished:
+def capture(command: Sequence[str], options: Options, output: Path, *, force: bool) -> Finished:
     """Run `command` under a profiler and leave the run directory `output`, also where the command fails.
 
     Args:
         command: program and arguments; stdin, stdout and stderr are the caller's own.
-        nsys_args: more flags for ``nsys profile``, quoted as in a shell.
-        profiler: see `profkit.capture.profilers.choose_for_command`.
+        options: its profiler and ``--nsys-args`` count.
 
     Raises:
         ProfkitError: no such profiler here, flags that profkit sets itself, a program that is not there, or no trace.
     """
     if shutil.which(command[0]) is None:
         raise ProfkitError(f"{command[0]} is not a program that can be run: not found, or not executable.")
-    recorder = profilers.choose_for_command(profiler, nsys_args)
+    recorder = profilers.choose_for_command(options)
     with process.terminable(), run_dir.new(output, force=force) as directory:
         with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
             work = Path(name)
@@ -58,16 +61,19 @@ def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool
             recording = Recording(work, log, f"{program} ended with exit status {exit_code}")
             recorder.export([recording])
             kept = recorder.keep(recording, directory, keep_report=True)
-        files = sorted(path.name for path in directory.iterdir())
-        content = record.command_record(
-            recorder.description(None, {}),
-            program,
-            len(command) - 1,
-            exit_code,
-            trace=kept.trace,
-            files=files,
-            trace_sha256=run_dir.trace_digests(directory, kept.trace, files),
-            warnings=kept.warnings,
+        warnings = list(kept.warnings)
+        if exit_code != 0:
+            why = f"The command ended with exit status {exit_code}."
+            warnings.append(MessageRecord(code="command-failed", message=why))
+        content = msgspec.structs.replace(
+            record.begin(directory, kept.trace),
+            # The text of its arguments may hold secrets and is not kept.
+            command=CommandRecord(program=program, arguments=len(command) - 1),
+            exit_code=exit_code,
+            profiler=recorder.description(None, {}),
+            timed=True,
+            versions=VersionsRecord(driver=driver_version()),
+            warnings=warnings,
         )
         run_dir.write_record(directory, content)
     return Finished(output, content, exit_code)
@@ -92,8 +98,7 @@ def announced(command: Sequence[str], pid_file: Path) -> list[str]:
     return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(pid_file), *command]
 
 
-@contextmanager
-def _forwarded(child: subprocess.Popen[bytes], pid_file: Path) -> Iterator[None]:
+def _forwarded(child: subprocess.Popen[bytes], pid_file: Path) -> AbstractContextManager[None]:
     """Hand SIGINT, SIGTERM and SIGHUP on to the program's process group, to the profiler before the program starts."""
 
     def forward(number: int, _frame: FrameType | None) -> None:
@@ -103,10 +108,4 @@ def _forwarded(child: subprocess.Popen[bytes], pid_file: Path) -> Iterator[None]
         else:
             process.send_group(program, number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    previous = {number: signal.signal(number, forward) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    return process.handled(forward, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

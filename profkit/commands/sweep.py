@@ -129,7 +129,7 @@ def _write(data: dict[str, Any], notes: list[str], directory: Path | None, repor
 
         sweep_table.print_sweep(data, notes, terminal.console())
     if report.output_format != "text":
-        from profkit.capture.progress import say
+        from profkit.capture.sittings import say
 
         for note in notes:
             say(note)

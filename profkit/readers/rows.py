@@ -4,7 +4,7 @@ launch, what a serving engine's range text names, and what to say of a recording
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.model.trace import NONE, Diagnostic, Trace, categorical
+from profkit.model.trace import NONE, Diagnostic, Trace
 from profkit.model.wording import are, counted, have
 
 #: Characters of a decimal that the vectorised parser reads; longer ones (a float's 17 digits and more) go to `Decimal`.
@@ -36,16 +36,6 @@ class Texts:
     def labels(self, first: int = 0) -> list[str]:
         """The texts with codes from `first` on."""
         return list(self._codes)[first:]
-
-    def column(self, codes: npt.NDArray[Any], rename: Callable[[str], str] | None = None) -> pd.Categorical[str]:
-        """A text column; `rename` is applied to each distinct text."""
-        labels = list(self._codes) if rename is None else [rename(text) for text in self._codes]
-        return categorical(codes, labels)
-
-
-def joined(parts: Sequence[npt.NDArray[Any]], dtype: str) -> npt.NDArray[Any]:
-    """`parts` one after the other as `dtype`; also of no parts."""
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
 
 
 def microseconds_to_ns(values: Iterable[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
