@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from profkit.commands.output import FORMATS, json_text, require_format, write
+from profkit import reporters
 from profkit.comparison.compare import compare
-from profkit.comparison.model import Comparison, Gates, Input, Reason
+from profkit.comparison.model import Gates, Input, Reason
 from profkit.errors import Exit, NothingSelectedError, ProfkitError
 from profkit.model.census import Census
 from profkit.model.selection import Selection
 from profkit.model.wording import are, were
+from profkit.reporters.diff import answer
 from profkit.runs import files, planned
 from profkit.runs.phases import in_phase
 
@@ -31,13 +31,13 @@ def diff(specs: Sequence[str], selection: Selection, gates: Gates, output_format
     Raises:
         ProfkitError: bad input.
     """
-    require_format(output_format, FORMATS)
+    shown_as = reporters.find(output_format, "diff")
     sides = two_sides(specs)
     before, after = (_recorded_well(side) for side in sides)
     notes = [reason for spec in specs for reason in _not_recorded(spec)]
     notes += [reason for side in sides for reason in _stalled(side)]
     comparison = compare(*_inputs(before, after, selection), gates, notes=notes)
-    render(comparison, output_format)
+    shown_as.write(answer(comparison))
     return comparison.exit_code
 
 
@@ -226,28 +226,3 @@ def _distinct(side: Sequence[Input]) -> Sequence[Input]:
 
 def _recount(run: files.RunFile, selection: Selection) -> Callable[[str], Census]:
     return lambda start: files.census_of(run, dataclasses.replace(selection, start=start))
-
-
-def render(comparison: Comparison, output_format: str) -> None:
-    """Print `comparison`."""
-    if output_format == "text":
-        from profkit.reporters import terminal
-
-        terminal.print_diff(comparison, terminal.console())
-        return
-    if output_format == "md":
-        from profkit.reporters import markdown
-
-        write(markdown.diff(comparison))
-        return
-    from profkit.reporters import diff_data
-
-    data = diff_data.report(comparison)
-    if output_format == "json":
-        write(json_text(data))
-    else:
-        from profkit.reporters import csv_text
-
-        write(csv_text.diff(data))
-        # Rows have no place for it, and a diff that was refused has no rows.
-        sys.stderr.write(csv_text.diff_note(data))
