@@ -31,7 +31,7 @@ def load(pools: list[str]) -> dict[str, list[Input]]:
     arms: dict[str, list[Input]] = {}
     for pool in pools:
         for run in files.find(pool):
-            if not (run.record or {}).get("set_aside"):
+            if not (run.record and run.record.set_aside):
                 label = f"{pool}/{run.label}"
                 arms.setdefault(run.label.split("/")[0], []).append(
                     Input(label, files.census_of(run, Selection()), run.record, label)
@@ -79,7 +79,7 @@ def main() -> None:
     document: dict[str, Any] = {"pairs": options.pairs, "seed": options.seed, "runs": {}, "resamples": {}}
     for arm, members in arms.items():
         table = [kernel_means(run) for run in members]
-        untraced = [float((run.record or {})["untraced"]["median"]) for run in members]
+        untraced = [run.record.untraced.median for run in members]
         document["runs"][arm] = [{"kernels_us": row, "untraced_us": u} for row, u in zip(table, untraced, strict=True)]
         span = f"{min(untraced):.1f} to {max(untraced):.1f}"
         print(f"{arm}: {len(members)} runs, untraced step {np.median(untraced):.1f} us ({span})")

@@ -32,10 +32,10 @@ def open(path: str | os.PathLike[str], *, detail: bool = True) -> Trace:
     Raises:
         profkit.errors.ProfkitError: no such file, an unknown format, or a damaged file.
     """
-    from profkit.readers import detect
+    from profkit import readers
     from profkit.runs import files
 
-    return detect.read(files.one(str(Path(path)), "open").trace, detail=detail)
+    return readers.read(files.one(str(Path(path)), "open").trace, detail=detail)
 
 
 def census(trace: Trace | str | os.PathLike[str], **selection: Unpack[SelectionOptions]) -> Census:
@@ -76,11 +76,11 @@ def diff(
     """
     from dataclasses import replace
 
+    from profkit import readers
     from profkit.comparison.compare import compare
     from profkit.comparison.model import Gates, Input
     from profkit.model.census import Census
     from profkit.model.selection import Selection
-    from profkit.readers import detect
     from profkit.runs import files
     from profkit.runs.phases import in_phase
 
@@ -93,7 +93,7 @@ def diff(
             first = value
             return Input(name, value, identity=str(id(value)))
         run = files.one(str(Path(value)), name) if isinstance(value, str | os.PathLike) else None
-        trace = detect.read(run.trace) if run is not None else value
+        trace = readers.read(run.trace) if run is not None else value
         assert not isinstance(trace, str | os.PathLike)  # a path was read
         counted = files.count(trace, wanted)
         if first is not None:

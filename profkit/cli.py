@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit._version import __version__
-from profkit.commands.numbers import in_range
 from profkit.commands.selecting import selecting
 from profkit.errors import Exit, OutputClosedError, ProfkitError
 
@@ -39,6 +39,35 @@ class Trailing:
     """The words after ``--``, None where there is none: a command to run, which no option parser may read."""
 
     command: Sequence[str] | None
+
+
+def _number(needed: str, holds: Callable[[float], bool]) -> Callable[[typer.CallbackParam, float | None], float | None]:
+    """The callback of an option that takes a finite number for which `holds`; `needed` says so after "give".
+
+    typer's own ranges know no open end, and let nan and infinity through.
+    """
+
+    def check(option: typer.CallbackParam, value: float | None) -> float | None:
+        # Comparisons with nan are false, and infinity passes them.
+        if value is not None and not (math.isfinite(value) and holds(value)):
+            shown = value if isinstance(value, int) else f"{value:g}"
+            raise ProfkitError(f"{max(option.opts, key=len)} {shown}: give {needed}.")
+        return value
+
+    return check
+
+
+#: What torch's generators take.
+_LARGEST_SEED = 2**63 - 1
+
+_COUNT = _number("a whole number of at least 1", lambda value: value >= 1)
+_COUNT_OR_NONE = _number("a whole number of at least 0", lambda value: value >= 0)
+_SEED = _number(f"a whole number from 0 to {_LARGEST_SEED}", lambda value: 0 <= value <= _LARGEST_SEED)
+_SECONDS = _number("a number of seconds above 0", lambda value: value > 0)
+_MICROSECONDS = _number("a number of µs above 0", lambda value: value > 0)
+_NUMBER_OR_NONE = _number("a finite number of at least 0", lambda value: value >= 0)
+_PER_CENT = _number("a finite number of per cent, at least -100 (all of the time)", lambda value: value >= -100)
+_FACTOR = _number("a finite factor of at least 1, or 0 for all", lambda value: value == 0 or value >= 1)
 
 
 def _version(wanted: bool) -> None:
@@ -66,18 +95,18 @@ def capture(
     ] = None,
     shape: Annotated[list[str] | None, typer.Option(help="name=value; once for each.")] = None,
     profiler: Annotated[str, typer.Option(help="auto, nsys, rocprofv3, torch or dispatch.")] = "auto",
-    replays: Annotated[int, typer.Option(help="Recorded replays of the graph.", callback=in_range)] = 20,
-    warmup: Annotated[int, typer.Option(help="Runs before the graph is captured.", callback=in_range)] = 3,
-    seed: Annotated[int, typer.Option(help="Seeds the random inputs.", callback=in_range)] = 0,
+    replays: Annotated[int, typer.Option(help="Recorded replays of the graph.", callback=_COUNT)] = 20,
+    warmup: Annotated[int, typer.Option(help="Runs before the graph is captured.", callback=_COUNT)] = 3,
+    seed: Annotated[int, typer.Option(help="Seeds the random inputs.", callback=_SEED)] = 0,
     run_bodies: Annotated[bool, typer.Option("--run-bodies", help="dispatch: run kernel bodies on the CPU.")] = False,
     nsys_args: Annotated[str, typer.Option(help="More flags for nsys profile, with -- CMD.")] = "",
     against: Annotated[str | None, typer.Option(help="A second arm: this variant, captured in turns.")] = None,
     pairs: Annotated[
-        int | None, typer.Option(help="Repetitions of each arm; 7 with --against.", callback=in_range)
+        int | None, typer.Option(help="Repetitions of each arm; 7 with --against.", callback=_COUNT)
     ] = None,
     stop_after: Annotated[
         float | None,
-        typer.Option(help="Repetitions: begin none that would end later, in seconds.", callback=in_range),
+        typer.Option(help="Repetitions: begin none that would end later, in seconds.", callback=_SECONDS),
     ] = None,
     keep_report: Annotated[
         bool | None, typer.Option(help="Keep nsys's report beside its export; not kept for repetitions.")
@@ -90,12 +119,12 @@ def capture(
         int | None,
         typer.Option(
             help="Ranks: a process and a GPU each, in one process group, each with its own trace.",
-            callback=in_range,
+            callback=_COUNT,
         ),
     ] = None,
     rank_timeout: Annotated[
         float | None,
-        typer.Option(help="With --nproc: seconds after which ranks that hang are given up; 600.", callback=in_range),
+        typer.Option(help="With --nproc: seconds after which ranks that hang are given up; 600.", callback=_SECONDS),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
@@ -172,20 +201,20 @@ def sweep(
     only_known: Annotated[bool, typer.Option("--only-known", help="Time the entries of known tables alone.")] = False,
     state: Annotated[str, typer.Option(help="Of the L2 cache: hot, evicted or both.")] = "both",
     orders: Annotated[
-        int, typer.Option(help="Interleaved orders: forward, backward, shuffled, …", callback=in_range)
+        int, typer.Option(help="Interleaved orders: forward, backward, shuffled, …", callback=_COUNT)
     ] = 3,
-    replays: Annotated[int, typer.Option(help="Samples of each configuration in each order.", callback=in_range)] = 9,
+    replays: Annotated[int, typer.Option(help="Samples of each configuration in each order.", callback=_COUNT)] = 9,
     screen: Annotated[
         float,
-        typer.Option(help="Time in full what is within this factor of the best; 0 for all.", callback=in_range),
+        typer.Option(help="Time in full what is within this factor of the best; 0 for all.", callback=_FACTOR),
     ] = 1.5,
-    seed: Annotated[int, typer.Option(help="Seeds the inputs and the shuffled orders.", callback=in_range)] = 0,
+    seed: Annotated[int, typer.Option(help="Seeds the inputs and the shuffled orders.", callback=_SEED)] = 0,
     device: Annotated[str, typer.Option(help="cuda, or cpu with the host's clock.")] = "cuda",
     jobs: Annotated[
-        int | None, typer.Option(help="Processes that compile beforehand; chosen if not given.", callback=in_range)
+        int | None, typer.Option(help="Processes that compile beforehand; chosen if not given.", callback=_COUNT)
     ] = None,
     stop_after: Annotated[
-        float | None, typer.Option(help="Begin no region that would end later, in seconds.", callback=in_range)
+        float | None, typer.Option(help="Begin no region that would end later, in seconds.", callback=_SECONDS)
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A directory that can be resumed.")] = None,
     output_format: Annotated[str, typer.Option("--format", help="text, csv or json.")] = "text",
@@ -247,7 +276,7 @@ def kernels(output_format: Annotated[str, typer.Option("--format", help="text or
 
 _FloorUs = Annotated[
     float | None,
-    typer.Option(help="The dispatch floor in µs; measured or estimated if not given.", callback=in_range),
+    typer.Option(help="The dispatch floor in µs; measured or estimated if not given.", callback=_MICROSECONDS),
 ]
 _Format = Annotated[str, typer.Option("--format", help="text, json, csv or md.")]
 
@@ -273,15 +302,15 @@ def diff(
     selection: Selection,
     expect_removed: Annotated[
         int | None,
-        typer.Option(help="Fail unless so many launches are gone from every selected layer.", callback=in_range),
+        typer.Option(help="Fail unless so many launches are gone from every selected layer.", callback=_COUNT_OR_NONE),
     ] = None,
     expect_fused: Annotated[bool, typer.Option("--expect-fused", help="Fail unless a fusion is found.")] = False,
     max_launches_per_layer: Annotated[
-        float | None, typer.Option(help="Fail if a layer has more, after.", callback=in_range)
+        float | None, typer.Option(help="Fail if a layer has more, after.", callback=_NUMBER_OR_NONE)
     ] = None,
     max_regression: Annotated[
         float | None,
-        typer.Option(help="Fail if a layer's time grew by more per cent, beyond noise.", callback=in_range),
+        typer.Option(help="Fail if a layer's time grew by more per cent, beyond noise.", callback=_PER_CENT),
     ] = None,
     floor_us: _FloorUs = None,
     force: Annotated[

@@ -6,16 +6,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from profkit.capture import command_recorder, process, record
 from profkit.errors import ProfkitError
-from profkit.runs import run_dir, trace_digests
+from profkit.model.run import RunRecord
+from profkit.runs import run_dir
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Finished:
 
     Args:
         path: the run directory.
-        record: run.json's content.
+        record: run.json.
         exit_code: the command's own; 128 + n where signal n ended it.
     """
 
     path: Path
-    record: Mapping[str, Any]
+    record: RunRecord
     exit_code: int
 
 
@@ -62,7 +62,7 @@ def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool
             exit_code,
             trace=kept.trace,
             files=files,
-            trace_sha256=trace_digests.digests(directory, kept.trace, files),
+            trace_sha256=run_dir.trace_digests(directory, kept.trace, files),
             warnings=kept.warnings,
         )
         run_dir.write_record(directory, content)

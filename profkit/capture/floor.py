@@ -123,7 +123,7 @@ def measure(found: nsys.Nsys | None) -> dict[str, Any]:
     Raises:
         ProfkitError: a worker failed, or the profiler did not record every kernel.
     """
-    from profkit.readers import detect
+    from profkit import readers
 
     profiler = "torch" if found is None else "nsys"
     planned = traced_plan(profiler)
@@ -136,7 +136,7 @@ def measure(found: nsys.Nsys | None) -> dict[str, Any]:
             job = make_job(planned, "torch", work, trace=trace)
         timed = make_job(planned, "floor", work, held=True)
         traced, untraced = Workers(work, found, None).record_and_time(job, timed)
-        times = traced_times(detect.read(work / trace))
+        times = traced_times(readers.read(work / trace))
     return {
         "unit": "us",
         "method": METHOD,

@@ -6,10 +6,11 @@ import dataclasses
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from profkit.capture import pairs_plan, process, progress, set_aside
 from profkit.capture.floor import Floor
@@ -18,6 +19,7 @@ from profkit.capture.plan import Options, resolve_variant
 from profkit.capture.plan_file import check_same, locked
 from profkit.capture.workload_run import Session, plan, record_into
 from profkit.errors import ProfkitError
+from profkit.model.run import RunRecord
 from profkit.number_ranges import check_number
 from profkit.runs import planned as planned_file
 from profkit.runs import run_dir
@@ -57,7 +59,7 @@ class Finished:
 
     path: Path
     arms: Sequence[Arm]
-    records: Sequence[tuple[Repetition, Sequence[Mapping[str, Any]]]]
+    records: Sequence[tuple[Repetition, Sequence[RunRecord]]]
     total: int
     durations_s: Sequence[float]
     why: str
@@ -195,10 +197,10 @@ def _record(session: Session, repetition: Repetition, output: Path) -> None:
     crash_log.unlink(missing_ok=True)
     own = dataclasses.replace(session, plan=dataclasses.replace(session.plan, variant=repetition.arm.variant))
     with run_dir.new(directory) as temporary:
-        record_into(own, temporary, crash_log=crash_log, repetition=repetition.to_dict())
+        record_into(own, temporary, crash_log=crash_log, repetition=repetition.record())
 
 
-def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition, Sequence[Mapping[str, Any]]]]:
+def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition, Sequence[RunRecord]]]:
     return [
         (repetition, [run_dir.load(path).record for path in repetition.runs(output)])
         for repetition in order
@@ -213,12 +215,12 @@ def _mark_stalled(arms: Sequence[Arm], order: Sequence[Repetition], output: Path
         verdicts = set_aside.judge([[run.record for run in job] for job in jobs])
         for job, verdict in zip(jobs, verdicts, strict=True):
             for run in job:
-                if run.record.get("set_aside") != verdict:
-                    _rewrite(run, {**run.record, "set_aside": verdict})
+                if run.record.set_aside != verdict:
+                    _rewrite(run, msgspec.structs.replace(run.record, set_aside=verdict))
 
 
-def _rewrite(run: run_dir.Run, content: Mapping[str, Any]) -> None:
+def _rewrite(run: run_dir.Run, record: RunRecord) -> None:
     """Replace a run's run.json; a reader sees the old one or the new one."""
     with tempfile.TemporaryDirectory(prefix="work.", dir=run.path) as name:
-        run_dir.write_record(Path(name), content)
+        run_dir.write_record(Path(name), record)
         (Path(name) / run_dir.RUN_FILE).replace(run.path / run_dir.RUN_FILE)

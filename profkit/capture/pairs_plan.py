@@ -10,6 +10,7 @@ from typing import Any
 from profkit.capture.plan import Plan
 from profkit.capture.plan_file import source_digest, write_json
 from profkit.errors import ProfkitError
+from profkit.model.run import RepetitionRecord
 from profkit.runs import run_dir
 from profkit.runs.planned import PLAN_FILE, SCHEMA
 
@@ -59,9 +60,9 @@ class Repetition:
         """Whether it has been recorded."""
         return all(run_dir.is_run(run) for run in self.runs(output))
 
-    def to_dict(self) -> dict[str, Any]:
+    def record(self) -> RepetitionRecord:
         """The `repetition` field of run.json."""
-        return {"arm": self.arm.name, "pair": self.pair, "sequence": self.sequence}
+        return RepetitionRecord(arm=self.arm.name, pair=self.pair, sequence=self.sequence)
 
 
 def make_arms(variant: str, against: str | None) -> tuple[Arm, ...]:

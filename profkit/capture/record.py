@@ -9,11 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from profkit._version import __version__
 from profkit.capture import digests, nsys, rocprofv3
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
 from profkit.capture.plan import Plan
+from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
 from profkit.model.wording import counted
 
 
@@ -28,9 +31,9 @@ def workload_record(
     trace: str,
     files: Sequence[str],
     trace_sha256: Mapping[str, str],
-    repetition: Mapping[str, Any] | None,
-    ranks: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    repetition: RepetitionRecord | None,
+    ranks: RankRecord | None = None,
+) -> RunRecord:
     """run.json for a captured workload.
 
     Args:
@@ -42,13 +45,13 @@ def workload_record(
         graph_level: the step at graph level, if it was asked for.
         trace: the trace's file name.
         files: names of all files beside run.json.
-        trace_sha256: from `profkit.runs.trace_digests.digests`.
+        trace_sha256: from `profkit.runs.run_dir.trace_digests`.
         repetition: which of the repetitions of a repeated capture this is, None for a single one.
         ranks: which of a job's ranks this is, None for a process without a group.
     """
     outputs = traced["digests"]
     equal = None if untraced is None or outputs is None else untraced["digests"] == outputs
-    return {
+    content = {
         **_common(trace, files, trace_sha256),
         "workload": {
             "name": plan.name,
@@ -85,6 +88,7 @@ def workload_record(
         "set_aside": None,
         "warnings": [*_warnings(traced, equal), *floor.measured.warnings, *graph_level.warnings],
     }
+    return msgspec.convert(content, RunRecord)
 
 
 def command_record(
@@ -97,7 +101,7 @@ def command_record(
     files: Sequence[str],
     trace_sha256: Mapping[str, str],
     warnings: Sequence[dict[str, str]],
-) -> dict[str, Any]:
+) -> RunRecord:
     """run.json for ``capture -- CMD``: what is known of a program that profkit did not build.
 
     Args:
@@ -107,35 +111,22 @@ def command_record(
         exit_code: the program's.
         trace: the trace's file name.
         files: names of all files beside run.json.
-        trace_sha256: from `profkit.runs.trace_digests.digests`.
+        trace_sha256: from `profkit.runs.run_dir.trace_digests`.
         warnings: of the recording.
     """
     warnings = list(warnings)
     if exit_code != 0:
         warnings.append({"code": "command-failed", "message": f"The command ended with exit status {exit_code}."})
-    return {
+    content = {
         **_common(trace, files, trace_sha256),
-        "workload": None,
         "command": {"program": program, "arguments": argument_count},
         "exit_code": exit_code,
-        "profiler": dict(profiler),
+        "profiler": profiler,
         "timed": True,
-        "device": None,
-        "versions": {"driver": driver_version(), "cuda": None, "torch": None, "triton": None, "python": None},
-        "seed": None,
-        "warmup": None,
-        "replays": None,
-        "compiles": None,
-        "digests": None,
-        "untraced": None,
-        "untraced_digests_equal": None,
-        "graph_level": None,
-        "floor": None,
-        "ranks": None,
-        "repetition": None,
-        "set_aside": None,
+        "versions": {"driver": driver_version()},
         "warnings": warnings,
     }
+    return msgspec.convert(content, RunRecord)
 
 
 def _common(trace: str, files: Sequence[str], trace_sha256: Mapping[str, str]) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from profkit.model.run import MessageRecord, RunRecord
 from profkit.model.wording import counted
 
 
@@ -50,7 +50,7 @@ def outliers(medians_us: Sequence[float], rule: OutlierRule = RULE) -> list[bool
     return [abs(value - center) > bound for value in medians_us]
 
 
-def judge(jobs: Sequence[Sequence[Mapping[str, Any]]], rule: OutlierRule = RULE) -> list[dict[str, str] | None]:
+def judge(jobs: Sequence[Sequence[RunRecord]], rule: OutlierRule = RULE) -> list[MessageRecord | None]:
     """The `set_aside` field for each repetition of one arm, None for those that are kept.
 
     A compilation inside the window sets a repetition aside first, and it is left out where the others are judged.
@@ -60,34 +60,35 @@ def judge(jobs: Sequence[Sequence[Mapping[str, Any]]], rule: OutlierRule = RULE)
     """
     verdicts = [_compiled(job) for job in jobs]
     timed = [
-        index
+        (index, median_us)
         for index, (job, verdict) in enumerate(zip(jobs, verdicts, strict=True))
-        if verdict is None and all(record["untraced"] is not None for record in job)
+        if verdict is None and (median_us := untraced_us(job)) is not None
     ]
-    medians_us = [untraced_us(jobs[index]) for index in timed]
-    for index, median_us, is_outlier in zip(timed, medians_us, outliers(medians_us, rule), strict=True):
+    medians_us = [median_us for _, median_us in timed]
+    for (index, median_us), is_outlier in zip(timed, outliers(medians_us, rule), strict=True):
         if is_outlier:
             center_us = statistics.median(medians_us)
-            verdicts[index] = {
-                "code": "step-time-outlier",
-                "message": f"Its untraced step took {median_us:.1f} us where the median of the arm's {len(timed)} "
+            verdicts[index] = MessageRecord(
+                code="step-time-outlier",
+                message=f"Its untraced step took {median_us:.1f} us where the median of the arm's {len(timed)} "
                 f"repetitions is {center_us:.1f} us: further off than {rule.deviations:g} robust standard deviations "
                 f"and {rule.share:.0%}.",
-            }
+            )
     return verdicts
 
 
-def untraced_us(job: Sequence[Mapping[str, Any]]) -> float:
-    """The untraced step time of one repetition, µs: the mean over its ranks of their medians."""
-    return statistics.fmean(float(record["untraced"]["median"]) for record in job)
+def untraced_us(job: Sequence[RunRecord]) -> float | None:
+    """The untraced step time of one repetition, µs: the mean of its ranks' medians; None where one has none."""
+    medians = [record.untraced.median for record in job if record.untraced and record.untraced.median is not None]
+    return statistics.fmean(medians) if len(medians) == len(job) else None
 
 
-def _compiled(job: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
-    inside = [entry for record in job for entry in record["compiles"]["inside"]]
+def _compiled(job: Sequence[RunRecord]) -> MessageRecord | None:
+    inside = [entry for record in job if record.compiles for entry in record.compiles.inside]
     if not inside:
         return None
-    names = ", ".join(sorted({entry["name"] for entry in inside}))
-    return {
-        "code": "compiled-inside-window",
-        "message": f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}).",
-    }
+    names = ", ".join(sorted({str(entry.name) for entry in inside}))
+    return MessageRecord(
+        code="compiled-inside-window",
+        message=f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}).",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from profkit.capture.job import Job, make_job
 from profkit.capture.plan import Options, Plan, check_options, resolve_shapes, resolve_variant
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
-from profkit.runs import run_dir, trace_digests
+from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
+from profkit.runs import run_dir
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,12 @@ class Finished:
 
     Args:
         path: the run directory.
-        records: run.json's content of every rank.
+        records: run.json of every rank.
         why: why its profiler was used.
     """
 
     path: Path
-    records: Sequence[Mapping[str, Any]]
+    records: Sequence[RunRecord]
     why: str
 
 
@@ -134,8 +135,8 @@ def capture(
 
 
 def record_into(
-    session: Session, directory: Path, *, crash_log: Path, repetition: Mapping[str, Any] | None = None
-) -> list[dict[str, Any]]:
+    session: Session, directory: Path, *, crash_log: Path, repetition: RepetitionRecord | None = None
+) -> list[RunRecord]:
     """Run the workload once and fill `directory`, each run.json last.
 
     Args:
@@ -144,7 +145,7 @@ def record_into(
         repetition: the `repetition` field of run.json.
 
     Returns:
-        run.json's content of every rank.
+        run.json of every rank.
     """
     planned = session.plan
     targets = [directory]
@@ -160,11 +161,11 @@ def record_into(
         recorded = _run(session, crew, targets)
         whole = _graph_level(session, Path(name) / "graph-level", len(targets))
     job = secrets.token_hex(8)
-    contents: list[dict[str, Any]] = []
+    contents: list[RunRecord] = []
     for rank, (target, (traced, untraced, trace)) in enumerate(zip(targets, recorded, strict=True)):
         described = None
         if planned.nproc is not None:
-            described = {"rank": rank, "world_size": planned.nproc, "job": job, "backend": traced["backend"]}
+            described = RankRecord(rank=rank, world_size=planned.nproc, job=job, backend=traced["backend"])
         files = sorted(path.name for path in target.iterdir())
         content = record.workload_record(
             planned,
@@ -175,7 +176,7 @@ def record_into(
             whole[rank],
             trace=trace,
             files=files,
-            trace_sha256=trace_digests.digests(target, trace, files),
+            trace_sha256=run_dir.trace_digests(target, trace, files),
             repetition=repetition,
             ranks=described,
         )

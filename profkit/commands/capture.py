@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from profkit.capture.plan import Options
 from profkit.errors import ProfkitError
+from profkit.model.run import FloorRecord, RunRecord, StepTimesRecord
 from profkit.model.wording import counted
 
 if TYPE_CHECKING:
@@ -85,52 +86,55 @@ def capture_command(
     return summarise(finished.path, [finished.record], ""), finished.exit_code
 
 
-def summarise(path: Path, ranks: Sequence[Mapping[str, Any]], why: str) -> str:
+def summarise(path: Path, ranks: Sequence[RunRecord], why: str) -> str:
     """A few lines about a finished capture: profiler, directory, times, warnings, and what to do next.
 
     Args:
         ranks: run.json of every rank.
     """
     record = ranks[0]
-    profiler, workload = record["profiler"], record["workload"]
-    lines = [f"profiler: {profiler['name']} {profiler['version']}{why}"]
-    if workload is not None:
-        what = f"{workload['name']} {workload['variant']}, {counted(workload['layers'], 'layer')}"
-        lines.append(f"workload: {what}, {counted(record['replays'], 'replay')} on {record['device']['name']}")
+    lines = [f"profiler: {_profiler(record)}{why}"]
+    if (workload := record.workload) is not None:
+        lines.append(f"workload: {_workload(record, f'{workload.name} {workload.variant}')}")
     lines += _ranks_lines(record)
     for own in ranks:
-        if (untraced := own["untraced"]) is not None:
-            spread = f"quartiles {untraced['p25']:.1f} to {untraced['p75']:.1f}"
-            whose = f"rank {own['ranks']['rank']} " if len(ranks) > 1 else ""
-            lines.append(
-                f"untraced: {whose}{untraced['median']:.1f} us a step (median of {untraced['replays']}, {spread})"
-            )
-        lines += graph_level_lines(own["graph_level"])
-    lines += floor_lines(record["floor"])
-    if not record["timed"]:
+        if (untraced := own.untraced) is not None:
+            whose = f"rank {own.ranks.rank} " if own.ranks and len(ranks) > 1 else ""
+            lines.append(f"untraced: {whose}{_step_times(untraced)}")
+        if own.graph_level is not None:
+            lines.append(f"traced at graph level: {_step_times(own.graph_level)}")
+    lines += floor_lines(record.floor)
+    if not record.timed:
         lines.append(_NOT_TIMED)
     lines += _warning_lines(ranks)
     lines += [f"run directory: {path}", f"next: profkit layers {path}"]
     return "\n".join(lines)
 
 
-def graph_level_lines(times: Mapping[str, Any] | None) -> list[str]:
-    """A line for the step traced at graph level; none where it was not."""
-    if times is None:
-        return []
-    spread = f"quartiles {times['p25']:.1f} to {times['p75']:.1f}"
-    return [f"traced at graph level: {times['median']:.1f} us a step (median of {times['replays']}, {spread})"]
+def _profiler(record: RunRecord) -> str:
+    return f"{record.profiler.name} {record.profiler.version}" if record.profiler else "unknown"
 
 
-def floor_lines(floor: Mapping[str, Any] | None) -> list[str]:
+def _workload(record: RunRecord, what: str) -> str:
+    layers = record.workload.layers if record.workload else None
+    device = record.device.name if record.device else None
+    return f"{what}, {counted(layers or 0, 'layer')}, {counted(record.replays or 0, 'replay')} on {device}"
+
+
+def _step_times(times: StepTimesRecord) -> str:
+    spread = f"quartiles {times.p25:.1f} to {times.p75:.1f}"
+    return f"{times.median:.1f} us a step (median of {times.replays}, {spread})"
+
+
+def floor_lines(floor: FloorRecord | None) -> list[str]:
     """A line for the dispatch floor; none where it was not measured."""
     if floor is None:
         return []
-    empty, loaded = floor["empty"], floor["load_store"]
+    empty, loaded = floor.empty, floor.load_store
     return [
-        f"dispatch floor: {empty['untraced_per_node']['median']:.2f} us a node untraced, "
-        f"{empty['traced_duration']['median']:.2f} us a kernel traced; with one load and store "
-        f"{loaded['untraced_per_node']['median']:.2f} and {loaded['traced_duration']['median']:.2f}"
+        f"dispatch floor: {empty.untraced_per_node.median:.2f} us a node untraced, "
+        f"{empty.traced_duration.median:.2f} us a kernel traced; with one load and store "
+        f"{loaded.untraced_per_node.median:.2f} and {loaded.traced_duration.median:.2f}"
     ]
 
 
@@ -140,42 +144,41 @@ def summarise_pairs(finished: Finished) -> str:
 
     records = [record for _, ranks in finished.records for record in ranks]
     newest = records[-1]
-    workload, profiler = newest["workload"], newest["profiler"]
+    name = newest.workload.name if newest.workload else None
     arms = " against ".join(arm.name for arm in finished.arms)
     lines = [
-        f"profiler: {profiler['name']} {profiler['version']} ({finished.why})",
-        f"workload: {workload['name']} {arms}, {counted(workload['layers'], 'layer')}, "
-        f"{counted(newest['replays'], 'replay')} on {newest['device']['name']}",
+        f"profiler: {_profiler(newest)} ({finished.why})",
+        f"workload: {_workload(newest, f'{name} {arms}')}",
         *_ranks_lines(newest),
         f"recorded: {len(finished.records)} of {finished.total} repetitions{_duration(finished.durations_s)}",
     ]
     for arm in finished.arms:
         own = [ranks for repetition, ranks in finished.records if repetition.arm == arm]
-        medians = [untraced_us(ranks) for ranks in own if all(r["untraced"] is not None for r in ranks)]
+        medians = [median_us for ranks in own if (median_us := untraced_us(ranks)) is not None]
         if medians:
             spread = f"{min(medians):.1f} to {max(medians):.1f}"
             lines.append(
                 f"untraced: {arm.name} {statistics.median(medians):.1f} us a step (median of {len(medians)}, {spread})"
             )
-    lines += floor_lines(newest["floor"])
-    if not newest["timed"]:
+    lines += floor_lines(newest.floor)
+    if not newest.timed:
         lines.append(_NOT_TIMED)
     lines += _warning_lines(records)
     return "\n".join([*lines, *_set_aside_lines(finished), *_next_lines(finished)])
 
 
-def _ranks_lines(record: Mapping[str, Any]) -> list[str]:
+def _ranks_lines(record: RunRecord) -> list[str]:
     """A line on the ranks and how they exchange; none for a process without a group."""
-    ranks = record["ranks"]
+    ranks = record.ranks
     if ranks is None:
         return []
-    exchange = record["workload"]["shapes"].get("exchange")
+    exchange = record.workload.shapes.get("exchange") if record.workload else None
     how = "" if exchange is None else f"; exchange: {exchange}"
-    return [f"ranks: {ranks['world_size']}, a process each, joined over {ranks['backend']}{how}"]
+    return [f"ranks: {ranks.world_size}, a process each, joined over {ranks.backend}{how}"]
 
 
-def _warning_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    counted = Counter((w["code"], w["message"]) for record in records for w in record["warnings"])
+def _warning_lines(records: Sequence[RunRecord]) -> list[str]:
+    counted = Counter((w.code, w.message) for record in records for w in record.warnings or ())
     return [
         f"warning: {code}: {message}" + (f" ({n} of {len(records)})" if len(records) > 1 else "")
         for (code, message), n in counted.items()
@@ -191,10 +194,10 @@ def _duration(durations_s: Sequence[float]) -> str:
 def _set_aside_lines(finished: Finished) -> list[str]:
     if len(finished.records) < finished.total:
         return ["set aside: decided when all repetitions are there"]
-    aside = [(repetition, ranks[0]["set_aside"]) for repetition, ranks in finished.records if ranks[0]["set_aside"]]
+    aside = [(repetition, why) for repetition, ranks in finished.records if (why := ranks[0].set_aside)]
     return [
         f"set aside: {len(aside)} of {finished.total} repetitions",
-        *(f"  {r.arm.name}, pair {r.pair}: {why['code']}: {why['message']}" for r, why in aside),
+        *(f"  {r.arm.name}, pair {r.pair}: {why.code}: {why.message}" for r, why in aside),
     ]
 
 

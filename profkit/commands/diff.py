@@ -12,6 +12,7 @@ from profkit.comparison.compare import compare
 from profkit.comparison.model import Gates, Input, Reason
 from profkit.errors import Exit, NothingSelectedError, ProfkitError
 from profkit.model.census import Census
+from profkit.model.run import MessageRecord
 from profkit.model.selection import Selection
 from profkit.model.wording import are, were
 from profkit.reporters.diff import answer
@@ -119,10 +120,10 @@ _NO_PLACE = -1
 
 def _place(run: files.RunFile) -> int:
     """Which arm of its capture a repetition says that it is of, from 0; `_NO_PLACE` where it says nothing."""
-    repetition = (run.record or {}).get("repetition")
-    said = [repetition.get(name) for name in ("sequence", "pair")] if isinstance(repetition, Mapping) else []
-    numbers = [number for number in said if isinstance(number, int)]
-    return sum(numbers) % 2 if len(numbers) == 2 else _NO_PLACE
+    repetition = run.record.repetition if run.record else None
+    if repetition is None or repetition.sequence is None or repetition.pair is None:
+        return _NO_PLACE
+    return (repetition.sequence + repetition.pair) % 2
 
 
 def _recorded_well(side: Side) -> Side:
@@ -131,11 +132,17 @@ def _recorded_well(side: Side) -> Side:
     Raises:
         ProfkitError: all of them were.
     """
-    kept = [run for run in side.runs if not (run.record or {}).get("set_aside")]
+    kept = [run for run in side.runs if not _set_aside(run)]
     if not kept:
-        why = (side.runs[0].record or {}).get("set_aside") or {}
-        raise ProfkitError(f"Every run of {side.label} was set aside when it was captured ({why.get('message')}).")
+        why = _set_aside(side.runs[0])
+        raise ProfkitError(
+            f"Every run of {side.label} was set aside when it was captured ({why.message if why else None})."
+        )
     return Side(side.label, kept)
+
+
+def _set_aside(run: files.RunFile) -> MessageRecord | None:
+    return run.record.set_aside if run.record else None
 
 
 def _not_recorded(spec: str) -> Iterator[Reason]:
@@ -155,8 +162,8 @@ def _not_recorded(spec: str) -> Iterator[Reason]:
 
 def _stalled(side: Side) -> Iterator[Reason]:
     """Repetitions that were set aside, and those in whose window something compiled although they were not."""
-    reasons = [(run.record or {}).get("set_aside") for run in side.runs]
-    found = Counter(str(r.get("code")) for r in reasons if r)
+    reasons = [_set_aside(run) for run in side.runs]
+    found = Counter(str(r.code) for r in reasons if r)
     if found:
         causes = ", ".join(f"{code} {count}" for code, count in found.items())
         message = (
@@ -165,7 +172,7 @@ def _stalled(side: Side) -> Iterator[Reason]:
         )
         yield Reason("set-aside", message)
     kept = [run for run, reason in zip(side.runs, reasons, strict=True) if not reason]
-    compiled = [run.label for run in kept if ((run.record or {}).get("compiles") or {}).get("inside")]
+    compiled = [run.label for run in kept if run.record and run.record.compiles and run.record.compiles.inside]
     if compiled:
         message = (
             f"Something compiled inside the recorded window of {len(compiled)} of {len(kept)} runs of {side.label}, "

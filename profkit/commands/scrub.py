@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 
 from profkit.errors import ProfkitError
-from profkit.runs import run_dir, trace_digests
-from profkit.scrub import record
-from profkit.scrub.trace_file import scrub_trace, trace_name
+from profkit.runs import run_dir
+from profkit.scrub import scrub_trace, trace_name
+from profkit.scrub.documents import scrub_record
 
 
 def scrub(source: Path, target: Path, *, force: bool) -> str:
@@ -62,10 +62,10 @@ def _scrub_directory(source: Path, target: Path, *, force: bool) -> str:
 
 
 def _scrub_run(run: run_dir.Run, directory: Path) -> str:
-    replaced = trace_digests.replaced(run.path, run.record)
+    replaced = run_dir.replaced_trace(run.path, run.record)
     if replaced is not None:
         raise ProfkitError(f"{run.path}: {replaced} A scrubbed copy would hide that.")
     name = trace_name(run.trace_path)
     scrub_trace(run.trace_path, directory / name)
-    run_dir.write_record(directory, record.scrubbed(run.record, name, trace_digests.digests(directory, name, [name])))
+    run_dir.write_record(directory, scrub_record(run.record, name, run_dir.trace_digests(directory, name, [name])))
     return name

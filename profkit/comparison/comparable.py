@@ -10,6 +10,7 @@ from profkit.comparison.model import Input, Reason
 from profkit.counting import ranks
 from profkit.counting.integrity import no_layers_advice
 from profkit.counting.ranks import same_layers
+from profkit.model.run import RunRecord, WorkloadRecord
 from profkit.model.steps import UNDER_RECORDED_SHARE
 from profkit.model.wording import are, counted
 
@@ -183,9 +184,9 @@ def _are_exchanges(run: Input) -> bool:
 
 def _incomplete(run: Input) -> Iterator[Reason]:
     """What the recording lacks, by its own word or by the word of its run.json."""
-    census, record = run.census, run.record or {}
-    layers = (record.get("workload") or {}).get("layers")
-    if isinstance(layers, int) and layers != len(census.chosen.layers):
+    census, workload = run.census, _workload(run)
+    layers = workload.layers if workload else None
+    if layers is not None and layers != len(census.chosen.layers):
         shown = len(census.chosen.layers)
         message = f"{run.label} ran {counted(layers, 'layer')} and its trace shows {shown}. Capture it again."
         yield Reason("layers-missing", message)
@@ -196,8 +197,8 @@ def _incomplete(run: Input) -> Iterator[Reason]:
 
 def lost_replays(run: Input) -> int:
     """How many replays there should be by the run's own word, where its trace shows fewer whole ones; 0 elsewhere."""
-    replays = (run.record or {}).get("replays")
-    if not isinstance(replays, int) or not run.census.info.timed or run.census.chosen.kind.steps >= replays:
+    replays = run.record.replays if run.record else None
+    if replays is None or not run.census.info.timed or run.census.chosen.kind.steps >= replays:
         return 0
     return replays
 
@@ -216,7 +217,8 @@ def _unlike(runs: Sequence[Input], value: Callable[[Input], T | None]) -> tuple[
 
 
 def _device(run: Input) -> str | None:
-    names: set[str | None] = set(run.census.info.devices.values()) or {_at(run.record, ("device", "name"))}
+    recorded_on = run.record.device.name if run.record and run.record.device else None
+    names: set[str | None] = set(run.census.info.devices.values()) or {recorded_on}
     return ", ".join(sorted(name for name in names if name)) or None
 
 
@@ -244,7 +246,7 @@ def _other_profiler(runs: Sequence[Input]) -> Iterator[Reason]:
 
 
 def _other_workload(runs: Sequence[Input]) -> Iterator[Reason]:
-    unlike = _unlike(runs, lambda run: _at(run.record, ("workload", "name")))
+    unlike = _unlike(runs, lambda run: workload.name if (workload := _workload(run)) else None)
     if unlike is not None:
         yield Reason("other-workload", f"The runs are of different workloads: {_both(unlike)}.")
         return
@@ -259,8 +261,8 @@ def _other_workload(runs: Sequence[Input]) -> Iterator[Reason]:
 
 def _several_variants(entry: Input) -> Iterator[Reason]:
     """Runs of one side that are no repetitions of each other; shapes, workload and device are the same in all runs."""
-    said = [_at(run.record, ("workload", "variant")) for run in entry.runs]
-    variants = sorted({str(variant) for variant in said if variant is not None})
+    said = [workload.variant for run in entry.runs if (workload := _workload(run))]
+    variants = sorted({variant for variant in said if variant is not None})
     if len(variants) > 1:
         message = (
             f"The runs of {entry.label} are of {len(variants)} variants: {', '.join(variants)}. They are no "
@@ -272,25 +274,29 @@ def _several_variants(entry: Input) -> Iterator[Reason]:
 
 def _shapes(run: Input) -> Mapping[str, Any] | None:
     """The shapes of a run of a workload; of one that names none, no shapes."""
-    workload = _at(run.record, ("workload",))
-    return (workload.get("shapes") or {}) if workload else None
+    workload = _workload(run)
+    return workload.shapes if workload else None
+
+
+def _workload(run: Input) -> WorkloadRecord | None:
+    return run.record.workload if run.record else None
 
 
 def _both(unlike: tuple[tuple[str, object], tuple[str, object]]) -> str:
     return " and ".join(f"{value} ({label})" for label, value in unlike)
 
 
-#: Settings of a run that are named where they differ, by their place in run.json.
+#: Settings of a run that are named where they differ: in run.json, or in an object of it.
 _SETTINGS = (
-    ("profiler", "name"),
-    ("profiler", "version"),
-    ("versions", "driver"),
-    ("versions", "cuda"),
-    ("versions", "torch"),
-    ("versions", "triton"),
-    ("seed",),
-    ("warmup",),
-    ("commit",),
+    "profiler name",
+    "profiler version",
+    "versions driver",
+    "versions cuda",
+    "versions torch",
+    "versions triton",
+    "seed",
+    "warmup",
+    "commit",
 )
 
 
@@ -302,9 +308,9 @@ def differing_settings(before: Input, after: Input) -> list[str]:
         profilers = [[run.census.info.profiler for run in side.runs] for side in (before, after)]
         return _difference("profiler", before, after, profilers)
     found: list[str] = []
-    for path in _SETTINGS:
-        values = [[_at(run.record, path) for run in side.runs] for side in (before, after)]
-        found += _difference(" ".join(path), before, after, values)
+    for name in _SETTINGS:
+        values = [[_setting(run.record, name) for run in side.runs] for side in (before, after)]
+        found += _difference(name, before, after, values)
     return found
 
 
@@ -320,8 +326,8 @@ def _difference(name: str, before: Input, after: Input, values: Sequence[Sequenc
     return [f"{name} {said[0]} ({labels[0]}) and {said[other]} ({labels[other]})"]
 
 
-def _at(record: Mapping[str, Any] | None, path: tuple[str, ...]) -> Any:
-    value: Any = record
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
+def _setting(record: RunRecord | None, name: str) -> object:
+    value: object = record
+    for part in name.split():
+        value = None if value is None else getattr(value, part)
     return value

@@ -19,6 +19,7 @@ from profkit.comparison.thresholds import OVER_RUNS, Thresholds
 from profkit.comparison.verdict import judge
 from profkit.counting.floor import floor_of
 from profkit.model import names as kernel_names
+from profkit.readers import format_of
 
 
 def compare(
@@ -157,4 +158,4 @@ def _compared(
 
 
 def _dispatched(before: Input, after: Input) -> bool:
-    return all(run.census.info.format == "profkit dispatch" for side in (before, after) for run in side.runs)
+    return all(format_of(run.census.info.format).own for side in (before, after) for run in side.runs)

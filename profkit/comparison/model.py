@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 
@@ -16,6 +16,7 @@ from profkit.counting.floor import Floor
 from profkit.counting.ranks import merge
 from profkit.errors import Exit
 from profkit.model.census import Census, KindCensus
+from profkit.model.run import RunRecord
 
 Verdict = Literal["confirmed", "refuted", "changed", "neutral", "inconclusive"]
 Work = Literal["preserved", "consistent", "unknown", "lost"]
@@ -46,7 +47,7 @@ class Input:
 
     label: str
     census: Census
-    record: Mapping[str, Any] | None = None
+    record: RunRecord | None = None
     identity: str | None = None
     more: Sequence[Input] = ()
     own: str | None = None

@@ -10,7 +10,7 @@ from profkit.comparison.model import Input, Reason
 from profkit.counting import ranks
 from profkit.counting.ranks import unlike
 from profkit.model.wording import are, counted
-from profkit.runs import trace_digests
+from profkit.runs import run_dir
 
 #: Diagnostics of a census by which ops are missing, doubled or not placed, or run.json is of another trace; the rest is
 #: about methods and settings.
@@ -28,7 +28,7 @@ _LOSSES = (
     "node-created-twice",
     "origin-not-recorded",
     ranks.ALONE,
-    trace_digests.REPLACED,
+    run_dir.REPLACED,
 )
 #: In a diff, runs are set aside; broken rows have another code there.
 _CODE = {"set-aside": "rows-set-aside"}
@@ -42,9 +42,10 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
         few = [(run, replays) for run in side.runs if (replays := lost_replays(run))]
         if few:
             yield Reason("fewer-replays", _several(side, len(few)) + few_replays(*few[0]))
-        more = [run for run in side.runs if _more_replays(run)]
+        more = [(run, replays) for run in side.runs if (replays := _exceeded_replays(run))]
         if more:
-            yield Reason("more-replays", _several(side, len(more)) + _many_replays(more[0]))
+            message = f"{few_replays(*more[0])} The two may be of different recordings."
+            yield Reason("more-replays", _several(side, len(more)) + message)
         said_by_run = ranks.diagnostics([(run.record, run.census) for run in side.runs])
         for code in _LOSSES:
             said = [
@@ -58,14 +59,12 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
                 yield Reason(_CODE.get(code, code), f"{_several(side, len(said))}{label}: {message}")
 
 
-def _more_replays(run: Input) -> bool:
-    """Whether the trace shows more whole replays than there were by the run's own word."""
-    replays = (run.record or {}).get("replays")
-    return isinstance(replays, int) and run.census.info.timed and run.census.chosen.kind.steps > replays
-
-
-def _many_replays(run: Input) -> str:
-    return f"{few_replays(run, (run.record or {})['replays'])} The two may be of different recordings."
+def _exceeded_replays(run: Input) -> int:
+    """How many replays there were by the run's own word, where its trace shows more whole ones; 0 elsewhere."""
+    replays = run.record.replays if run.record else None
+    if replays is None or not run.census.info.timed or run.census.chosen.kind.steps <= replays:
+        return 0
+    return replays
 
 
 def _only_in_layers(run: Input) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 
 from profkit.comparison.model import Input, Net, Reason, StepTimes
 from profkit.comparison.thresholds import Thresholds
+from profkit.model.run import StepTimesRecord
 
 #: A launch more or less changes an untraced step by its kernel's time and by the gap before it, which no kernel's
 #: duration holds: 0.21 µs on an H200 (docs/results/dcp-combine-h200.md). Up to so much is taken for such gaps.
@@ -18,7 +19,11 @@ LARGEST_GAP_US = 2.0
 
 def recorded(before: Input, after: Input, field: Literal["untraced", "graph_level"]) -> StepTimes | None:
     """The step times that captures keep in run.json; None where a side has none."""
-    return _step_times([[(job, _field(run, field)) for job, run in _by_job(side)] for side in (before, after)])
+    sides = [
+        [(job, getattr(run.record, field)) for job, run in _by_job(side) if run.record is not None]
+        for side in (before, after)
+    ]
+    return _step_times(sides)
 
 
 def traced(before: Input, after: Input) -> StepTimes | None:
@@ -32,38 +37,36 @@ def _by_job(side: Input) -> Iterator[tuple[int, Input]]:
     return zip(side.jobs, side.runs, strict=True)
 
 
-def _field(run: Input, field: str) -> Mapping[str, Any]:
-    value = (run.record or {}).get(field)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _summary(run: Input) -> Mapping[str, Any]:
+def _summary(run: Input) -> StepTimesRecord:
     p25, median, p75 = np.percentile(run.census.chosen.step_span_ns / 1e3, [25, 50, 75]).tolist()
-    return {"p25": p25, "median": median, "p75": p75}
+    return StepTimesRecord(p25=p25, median=median, p75=p75)
 
 
-def _step_times(sides: Sequence[Sequence[tuple[int, Mapping[str, Any]]]]) -> StepTimes | None:
+def _step_times(sides: Sequence[Sequence[tuple[int, StepTimesRecord | None]]]) -> StepTimes | None:
     """Of each run's job and summary: the median over jobs, of which each is the mean over its ranks."""
     medians: list[tuple[float, ...]] = []
-    first: list[Mapping[str, Any]] = []
+    #: Of the first run of each side with times that says them.
+    quartiles: list[tuple[float, float]] = []
     for side in sides:
-        known = [(job, s) for job, s in side if isinstance(s.get("median"), int | float)]
+        known = [(job, times, times.median) for job, times in side if times is not None and times.median is not None]
         if not known:
             return None
         by_job: dict[int, list[float]] = {}
-        for job, summary in known:
-            by_job.setdefault(job, []).append(float(summary["median"]))
+        for job, _, median in known:
+            by_job.setdefault(job, []).append(median)
         medians.append(tuple(statistics.fmean(ranks) for ranks in by_job.values()))
-        first.append(known[0][1])
-    spread = all(isinstance(s.get(q), int | float) for s in first for q in ("p25", "p75"))
+        first = known[0][1]
+        if first.p25 is not None and first.p75 is not None:
+            quartiles.append((first.p25, first.p75))
+    spread = len(quartiles) == len(sides)
     return StepTimes(
         before_us=statistics.median(medians[0]),
         after_us=statistics.median(medians[1]),
         runs_before=medians[0],
         runs_after=medians[1],
-        spread_us=sum(float(s["p75"]) - float(s["p25"]) for s in first) if spread else 0.0,
+        spread_us=sum(p75 - p25 for p25, p75 in quartiles) if spread else 0.0,
         # The middle halves of the two samples of step times do not touch.
-        apart=spread and (first[0]["p75"] < first[1]["p25"] or first[1]["p75"] < first[0]["p25"]),
+        apart=spread and (quartiles[0][1] < quartiles[1][0] or quartiles[1][1] < quartiles[0][0]),
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+import msgspec
 
 from profkit.comparison import references
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
+from profkit.comparison.references import Digests
 from profkit.counting import ranks
+from profkit.model.run import ReferenceRecord, ReferencesRecord
 from profkit.model.wording import counted
-from profkit.runs import trace_digests
+from profkit.runs import run_dir
 
 #: The code of outputs that differ from run to run: work is unknown then, whatever the traces show.
 NOT_REPRODUCIBLE = "digests-not-reproducible"
@@ -24,7 +27,7 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     """The answer of the two runs' output digests; None where a side has none or they are not of the same inputs."""
     runs = [*before.runs, *after.runs]
     # First of all: outputs that differ by themselves cannot be told from lost work, whatever else is on record.
-    unsteady = [run.label for run in runs if (run.record or {}).get("untraced_digests_equal") is False]
+    unsteady = [run.label for run in runs if run.record and run.record.untraced_digests_equal is False]
     if unsteady:
         message = f"{unsteady[0]} gave other outputs when it ran without the profiler, so digests tell nothing."
         return "unknown", Reason(NOT_REPRODUCIBLE, message)
@@ -46,14 +49,14 @@ def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
     return judged if left is None or judged[0] == "lost" else ("unknown", left)
 
 
-def _judged(before: str, first: Mapping[str, Any], after: str, second: Mapping[str, Any]) -> tuple[Work, Reason]:
+def _judged(before: str, first: Digests, after: str, second: Digests) -> tuple[Work, Reason]:
     """The answer of the digests that both sides have on the same inputs.
 
     Args:
         before, after: the labels of the sides.
         first, second: from `_together`.
     """
-    one, other = first["outputs"], second["outputs"]
+    one, other = first.outputs, second.outputs
     missing = sorted(set(one) ^ set(other))
     if missing:
         exist = "exists" if len(missing) == 1 else "exist"
@@ -99,26 +102,29 @@ def _took_time(fusion: Fusion) -> bool:
     return fusion.evidence != "adjacent" and any(f.notable and f.delta > 0 for f in fusion.absorbers)
 
 
-def _digests(entry: Input) -> Mapping[str, Any] | None:
-    digests = (entry.record or {}).get("digests")
-    return digests if isinstance(digests, Mapping) and digests.get("outputs") else None
+def _digests(entry: Input) -> Digests | None:
+    """What its run.json says of its outputs; None where it has digests of none."""
+    said = entry.record.digests if entry.record else None
+    if said is None or not said.outputs:
+        return None
+    return Digests(said.outputs, said.notes or {}, said.references)
 
 
 def _replaced(run: Input) -> bool:
     """Whether its trace is not the one that its run.json was written for."""
-    return any(d.code == trace_digests.REPLACED for d in run.census.diagnostics)
+    return any(d.code == run_dir.REPLACED for d in run.census.diagnostics)
 
 
 #: What decides the outputs of a run: its rank (None of a run that is no rank) and its seed.
-Inputs = tuple[int | None, Any]
+Inputs = tuple[int | None, int | None]
 
 
 def _inputs(run: Input) -> Inputs:
     of = ranks.rank_of(run.record)
-    return None if of is None else of.rank, (run.record or {}).get("seed")
+    return None if of is None else of.rank, run.record.seed if run.record else None
 
 
-def _by_inputs(side: Input) -> dict[Inputs, Mapping[str, Any]]:
+def _by_inputs(side: Input) -> dict[Inputs, Digests]:
     """The digests of a side; runs of the same inputs have the same, see `_disagree`."""
     return {_inputs(run): digests for run in side.runs if (digests := _digests(run)) is not None}
 
@@ -129,7 +135,7 @@ def _disagree(side: Input) -> bool:
     for run in side.runs:
         digests = _digests(run)
         if digests is not None:
-            found.setdefault(_inputs(run), set()).add(json.dumps(digests["outputs"], sort_keys=True))
+            found.setdefault(_inputs(run), set()).add(json.dumps(digests.outputs, sort_keys=True))
     return any(len(texts) > 1 for texts in found.values())
 
 
@@ -158,17 +164,19 @@ def _who(side: Input, run: Input) -> str:
     return f"Run {run.label}" if rank is None else f"Rank {rank} of {side.label} (run {run.label})"
 
 
-def _together(digests: Mapping[Inputs, Mapping[str, Any]], shared: Sequence[Inputs]) -> dict[str, Any]:
+def _together(digests: Mapping[Inputs, Digests], shared: Sequence[Inputs]) -> Digests:
     """The digests of one side on the `shared` inputs, the outputs of every rank and seed under names of their own."""
-    together: dict[str, Any] = {"outputs": {}, "references": {"outputs": {}}}
+    outputs: dict[str, str] = {}
+    notes = digests[shared[0]].notes if shared else {}
+    held: ReferencesRecord | None = None
+    referenced: dict[str, ReferenceRecord] = {}
     several = len({seed for _, seed in shared}) > 1
     for inputs in shared:
         rank, seed = inputs
         prefix = ("" if rank is None else f"rank {rank}: ") + (f"seed {seed}: " if several else "")
         own = digests[inputs]
-        held = own.get("references") or {}
-        together.setdefault("notes", own.get("notes"))
-        together["references"] |= {name: value for name, value in held.items() if name != "outputs"}
-        for into, outputs in ((together, own["outputs"]), (together["references"], held.get("outputs", {}))):
-            into["outputs"] |= {prefix + name: value for name, value in outputs.items()}
-    return together
+        outputs |= {prefix + name: value for name, value in own.outputs.items()}
+        if own.references is not None:
+            held = own.references
+            referenced |= {prefix + name: value for name, value in held.outputs.items()}
+    return Digests(outputs, notes, None if held is None else msgspec.structs.replace(held, outputs=referenced))

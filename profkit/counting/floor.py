@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from profkit.model.census import Census
+from profkit.model.run import RunRecord
 
 #: A kernel that lasts at most so many times the floor is at it. On an H200 under nsys a kernel that copies one element
 #: lasts 0.93 µs (profkit floor); the eight kernels of the DCP mask, a few hundred elements each, last 0.8 to 2.2 times
@@ -44,7 +45,7 @@ class Floor:
         return us <= FACTOR * self.us
 
 
-def floor_of(record: Mapping[str, Any] | None, censuses: Sequence[Census], given_us: float | None) -> Floor | None:
+def floor_of(record: RunRecord | None, censuses: Sequence[Census], given_us: float | None) -> Floor | None:
     """The floor to judge the runs of one side by; None where nothing tells it.
 
     Args:
@@ -54,11 +55,9 @@ def floor_of(record: Mapping[str, Any] | None, censuses: Sequence[Census], given
     """
     if given_us is not None:
         return Floor(given_us, "given")
-    value: Any = (record or {}).get("floor")
-    for key in ("load_store", "traced_duration", "median"):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    if isinstance(value, int | float) and value > 0:
-        return Floor(float(value), "measured")
+    measured = record.floor.load_store.traced_duration.median if record and record.floor else None
+    if measured is not None and measured > 0:
+        return Floor(measured, "measured")
     columns = ["canonical", "op_kind", "launches", "ns"]
     # A kernel outside all steps can show that those of the chosen step are no floor.
     tables = [table for census in censuses for kind in census.kinds for table in (kind.slots, kind.outside)]

@@ -17,6 +17,7 @@ from profkit.model.scope import place
 from profkit.model.steps import UNDER_RECORDED_SHARE, Steps
 from profkit.model.trace import NONE, OPS, Diagnostic, Trace, joint_key, table
 from profkit.model.wording import counted, have
+from profkit.readers import format_of
 
 
 def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | None:
@@ -63,7 +64,7 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | No
 
 
 def _graph_level_advice(trace: Trace, launched: int) -> str:
-    if trace.info.format.startswith("nsys"):
+    if format_of(trace.info.format).whole_graphs:
         seen = f"{launched} graph launches" if launched else "whole graphs"
         return (
             f"The trace has {seen} and no record of the kernels inside: it was recorded at graph "

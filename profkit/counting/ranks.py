@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from profkit.model.census import Census, KindCensus
+from profkit.model.run import RankRecord, RunRecord
 from profkit.model.steps import StepKind
 from profkit.model.trace import Diagnostic
 
@@ -19,7 +20,7 @@ Role = Literal["compute", "collective", "stand-in"]
 ROLES: Sequence[Role] = ("compute", "collective", "stand-in")
 
 #: Kernels of NCCL and RCCL, of the custom all-reduces of serving engines, of NVSHMEM and DeepEP, and torch's operators.
-#: More names than those of `readers.peers.needs_peers`, on purpose: here a name says what a launch in a layer is there
+#: More names than those of `readers.rows.needs_peers`, on purpose: here a name says what a launch in a layer is there
 #: for, also where one process drives both devices or the kernel computes beside its exchange.
 _COLLECTIVE = re.compile(
     r"nccl|rccl|nvshmem|deep_ep|mscclpp|\bc10d|_c10d_functional|cross_device_reduce|multimem|"
@@ -36,7 +37,7 @@ def is_collective(name: str) -> bool:
     return _COLLECTIVE.search(name) is not None
 
 
-def of_slots(slots: pd.DataFrame, record: Mapping[str, Any] | None) -> list[Role]:
+def of_slots(slots: pd.DataFrame, record: RunRecord | None) -> list[Role]:
     """The role of each launch slot.
 
     A name tells a collective. Other launches in a range of an exchange stand in for one, unless run.json says that the
@@ -46,7 +47,7 @@ def of_slots(slots: pd.DataFrame, record: Mapping[str, Any] | None) -> list[Role
         slots: a census's, with the columns inside and name.
         record: run.json, None for a bare trace.
     """
-    shapes = ((record or {}).get("workload") or {}).get("shapes") or {}
+    shapes = {} if record is None or record.workload is None else record.workload.shapes
     range_of_exchange = _OWN_EXCHANGE if "exchange" in shapes else _EXCHANGE
     exchanged: Role = "collective" if shapes.get("exchange") == "distributed" else "stand-in"
     by_name = {name: is_collective(name) for name in pd.unique(slots["name"])}
@@ -179,30 +180,16 @@ def unlike(censuses: Sequence[KindCensus]) -> list[tuple[int, str]]:
     return [(int(i), text) for i, text in found]
 
 
-Record = Mapping[str, Any] | None
-
 #: The diagnostic of a reader that saw collectives and one process alone; see `diagnostics`.
 ALONE = "one-of-several-processes"
 
 
-@dataclass(frozen=True)
-class RankOf:
-    """Which rank of which job a run is."""
-
-    rank: int
-    world_size: int
-    job: str
-
-
-def rank_of(record: Record) -> RankOf | None:
+def rank_of(record: RunRecord | None) -> RankRecord | None:
     """What run.json says; None for a run without a process group, and for a bare trace."""
-    said = (record or {}).get("ranks")
-    if not isinstance(said, Mapping):
-        return None
-    return RankOf(int(said["rank"]), int(said["world_size"]), str(said["job"]))
+    return None if record is None else record.ranks
 
 
-def numbers(records: Sequence[Record]) -> list[int]:
+def numbers(records: Sequence[RunRecord | None]) -> list[int]:
     """For each run the number of its job, from 0; a run that is no rank is a job of its own."""
     ranks = [rank_of(record) for record in records]
     keys = [f"run {index}" if of is None else f"job {of.job}" for index, of in enumerate(ranks)]
@@ -210,7 +197,7 @@ def numbers(records: Sequence[Record]) -> list[int]:
     return [found[key] for key in keys]
 
 
-def ranks_by_job(records: Sequence[Record]) -> list[frozenset[int]]:
+def ranks_by_job(records: Sequence[RunRecord | None]) -> list[frozenset[int]]:
     """The ranks that are there of every job of several; empty for runs that are no ranks."""
     found: dict[str, set[int]] = {}
     for record in records:
@@ -220,12 +207,12 @@ def ranks_by_job(records: Sequence[Record]) -> list[frozenset[int]]:
     return [frozenset(ranks) for ranks in found.values()]
 
 
-def world_sizes(records: Sequence[Record]) -> set[int]:
+def world_sizes(records: Sequence[RunRecord | None]) -> set[int]:
     """How many ranks the jobs had, 1 for runs that are no ranks."""
     return {1 if (of := rank_of(record)) is None else of.world_size for record in records}
 
 
-def peers_here(runs: Sequence[tuple[Record, Census]]) -> list[bool]:
+def peers_here(runs: Sequence[tuple[RunRecord | None, Census]]) -> list[bool]:
     """For each run whether the recordings of those it exchanged data with are among `runs` too.
 
     They are where every rank of its job is there, or, of bare traces, that of another process. A run.json without ranks
@@ -240,7 +227,7 @@ def peers_here(runs: Sequence[tuple[Record, Census]]) -> list[bool]:
         elif record is None:
             processes.add(_processes(census))
 
-    def here(record: Record) -> bool:
+    def here(record: RunRecord | None) -> bool:
         of = rank_of(record)
         if of is not None:
             return len(ranks[of.job]) >= of.world_size
@@ -249,7 +236,7 @@ def peers_here(runs: Sequence[tuple[Record, Census]]) -> list[bool]:
     return [here(record) for record, _ in runs]
 
 
-def diagnostics(runs: Sequence[tuple[Record, Census]]) -> list[list[Diagnostic]]:
+def diagnostics(runs: Sequence[tuple[RunRecord | None, Census]]) -> list[list[Diagnostic]]:
     """What the census of each run has to say, without `ALONE` where its peers are among `runs`."""
     here = peers_here(runs)
     return [
@@ -263,7 +250,7 @@ def _processes(census: Census) -> tuple[int, ...]:
     return tuple(p.pid if p.rank is None else p.rank for p in census.info.processes)
 
 
-def may_be_ranks(runs: Sequence[tuple[Record, Census]]) -> int:
+def may_be_ranks(runs: Sequence[tuple[RunRecord | None, Census]]) -> int:
     """How many of `runs` are bare traces of one process whose steps hold collectives: of those nothing says whether
     they are ranks of one job or independent runs."""
     return sum(
@@ -292,7 +279,7 @@ class Shares:
     ns: Mapping[Role, int]
 
 
-def shares(census: KindCensus, record: Record) -> Shares:
+def shares(census: KindCensus, record: RunRecord | None) -> Shares:
     """Launches and nanoseconds of the selected layers by role."""
     slots = census.selected_slots
     role = np.array(of_slots(slots, record), dtype=object)
@@ -304,7 +291,7 @@ def shares(census: KindCensus, record: Record) -> Shares:
     )
 
 
-def waiting_ns(censuses: Sequence[KindCensus], records: Sequence[Record]) -> list[int] | None:
+def waiting_ns(censuses: Sequence[KindCensus], records: Sequence[RunRecord | None]) -> list[int] | None:
     """For each rank of one job how much longer its collectives lasted than those of the rank that lasted shortest, each
     compared in the same exchange of the same step, summed: time in which it waited for others.
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import NONE
-from profkit.readers.columns import Texts
+from profkit.readers.rows import Texts
 
 _PLAIN_FIELD = r'(?:"[^"]*"|[^",]*)'
 _PLAIN_LINE = re.compile(rf"{_PLAIN_FIELD}(?:,{_PLAIN_FIELD})*")

@@ -36,18 +36,18 @@ from profkit.model.trace import (
     table,
 )
 from profkit.model.wording import are, counted, were
-from profkit.readers.columns import (
+from profkit.readers.json_stream import GZIP_MAGIC, ArrayStream
+from profkit.readers.kineto_header import Header, read_header
+from profkit.readers.kineto_rows import DOMAINS, Columns, DetailEvent, Event, KinetoRows
+from profkit.readers.rows import (
     broken_rows,
     graph_trace,
     joined,
+    module_path,
     set_aside_note,
     sorted_ranges,
     split_broken,
 )
-from profkit.readers.hook_text import module_path
-from profkit.readers.json_stream import GZIP_MAGIC, ArrayStream
-from profkit.readers.kineto_header import Header, read_header
-from profkit.readers.kineto_rows import DOMAINS, Columns, DetailEvent, Event, KinetoRows
 from profkit.readers.unsupported import LEGACY_ROCPROF_KEY
 
 _SNIFF_KEYS = re.compile(rb'"(?:traceEvents|deviceProperties|distributedInfo|baseTimeNanoseconds)"\s*:')

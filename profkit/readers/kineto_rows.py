@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS
-from profkit.readers.columns import Texts, integers, microseconds_to_ns
-from profkit.readers.launch_calls import call_name, launch_api
+from profkit.readers.rows import Texts, call_name, integers, launch_api, microseconds_to_ns
 
 #: Categories of GPU activities, today's and those of 2021 (PyTorch 1.8), to kinds of op.
 _OP_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}

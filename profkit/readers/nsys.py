@@ -7,7 +7,7 @@ or a range refers to are read: the string table of an export also holds the reco
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from pathlib import Path
 
 import numpy as np
@@ -16,17 +16,23 @@ import pandas as pd
 from profkit.errors import ProfkitError
 from profkit.model.trace import Info, Trace
 from profkit.readers import nsys_ops, nsys_provenance
-from profkit.readers.columns import broken_rows, set_aside_note
 from profkit.readers.nsys_export import Export
 from profkit.readers.nsys_launches import read_launches, read_nodes
 from profkit.readers.nsys_ranges import read_ranges
 from profkit.readers.nsys_tables import KERNELS, META_TABLES, NVTX, RUNTIME, SqliteTables, Tables
+from profkit.readers.rows import broken_rows, set_aside_note
 from profkit.readers.sqlite_columns import Database
 
 
 def is_nsys(tables: Set[str]) -> bool:
     """Whether these tables are those of an nsys export."""
     return bool(tables & {KERNELS, RUNTIME, NVTX, *META_TABLES}) and "StringIds" in tables
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Whether the SQLite file at `path` is an export."""
+    with Database(path) as database:
+        return is_nsys(database.tables)
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
@@ -48,15 +54,6 @@ def read_tables(tables: Tables, *, detail: bool = False) -> Trace:
     if not is_nsys(tables.tables):
         raise ProfkitError(f"{tables.path} is no nsys export: it has no table {KERNELS} and no {NVTX}.")
     return _trace(Export(tables), detail=detail)
-
-
-def op_batches(path: Path) -> Iterator[pd.DataFrame]:
-    """The ops of the SQLite export at `path` in tables of bounded size, in file order: for traces beyond memory.
-
-    Names are not categories shared between batches. Broken rows are included.
-    """
-    with Database(path) as database:
-        yield from nsys_ops.batches(Export(SqliteTables(database)))
 
 
 def _trace(export: Export, *, detail: bool) -> Trace:

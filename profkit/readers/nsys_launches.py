@@ -5,10 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from profkit.model.trace import LAUNCHES, NODES, NONE, categorical, table
-from profkit.readers.columns import broken_rows
-from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.nsys_export import THREAD_BITS, Export
 from profkit.readers.nsys_tables import NODE_TABLES, RUNTIME, Column, OneOf, Text
+from profkit.readers.rows import broken_rows, call_name, launch_api
 
 
 def read_launches(export: Export) -> tuple[pd.DataFrame, int]:

@@ -17,10 +17,9 @@ import numpy.typing as npt
 from profkit.errors import ProfkitError
 from profkit.model.trace import NONE, Trace
 from profkit.readers import nsys
-from profkit.readers.columns import Texts
 from profkit.readers.nsys_tables import Arrays, Column, OneOf, Text, concatenated, text_codes
+from profkit.readers.rows import Texts
 
-_MAGIC = b"PAR1"
 _SUFFIX = ".parquet"
 _STRINGS = "StringIds"
 
@@ -31,8 +30,8 @@ def is_export(directory: Path) -> bool:
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Whether the file that begins with `head` is a table of an export."""
-    return head.startswith(_MAGIC) and is_export(path.parent)
+    """Whether `path` is the directory of an export, or a file in it."""
+    return is_export(path if path.is_dir() else path.parent)
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:

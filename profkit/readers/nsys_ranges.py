@@ -10,10 +10,9 @@ import pandas as pd
 
 from profkit.model.trace import RANGES, Diagnostic, categorical, table
 from profkit.model.wording import are, counted, were
-from profkit.readers.columns import broken_rows, sorted_ranges
-from profkit.readers.hook_text import module_path
 from profkit.readers.nsys_export import THREAD_BITS, Export
 from profkit.readers.nsys_tables import NVTX, Column, OneOf
+from profkit.readers.rows import broken_rows, module_path, sorted_ranges
 
 #: NVTX_EVENTS.eventType: push/pop range, start/end range, domain creation.
 PUSH_POP, START_END, DOMAIN = 59, 60, 75

@@ -28,8 +28,16 @@ from profkit.model.trace import (
 )
 from profkit.model.wording import are, counted
 from profkit.readers import rocm
-from profkit.readers.columns import Texts, broken_rows, graph_trace, joined, set_aside_note, sorted_ranges, split_broken
-from profkit.readers.hook_text import module_path
+from profkit.readers.rows import (
+    Texts,
+    broken_rows,
+    graph_trace,
+    joined,
+    module_path,
+    set_aside_note,
+    sorted_ranges,
+    split_broken,
+)
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

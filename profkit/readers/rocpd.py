@@ -20,8 +20,8 @@ import pandas as pd
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Trace
 from profkit.readers import rocm
-from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.rocm_tables import RocmRows
+from profkit.readers.rows import call_name, launch_api
 from profkit.readers.sqlite_columns import Database, quoted
 
 _DISPATCHES = "rocpd_kernel_dispatch"

@@ -19,10 +19,9 @@ from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Trace
 from profkit.model.wording import counted, have, were
 from profkit.readers import rocm
-from profkit.readers.columns import Texts
 from profkit.readers.csv_table import CsvTable, header_of
-from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.rocm_tables import RocmRows
+from profkit.readers.rows import Texts, call_name, launch_api
 
 #: What a file holds, by the columns that only such files have; checked in this order. The value is the free text.
 _ROLES: dict[str, tuple[frozenset[str], str]] = {

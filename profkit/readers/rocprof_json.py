@@ -13,9 +13,8 @@ import numpy.typing as npt
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Trace
 from profkit.readers import rocm
-from profkit.readers.columns import integers
-from profkit.readers.launch_calls import call_name, launch_api
 from profkit.readers.rocm_tables import RocmRows
+from profkit.readers.rows import call_name, integers, launch_api
 
 _GPU = 2  # rocprofiler_agent_type_t
 

@@ -17,6 +17,7 @@ from profkit.comparison.step_times import gap_us
 from profkit.counting.floor import FACTOR
 from profkit.counting.ranks import ranks_by_job
 from profkit.model.wording import are, counted, signed
+from profkit.readers import format_of
 from profkit.reporters import Answer, blocks, diff_document, diff_table, ranks
 from profkit.reporters.blocks import Block, Column, Gap, Lines, Name, Notes, Table, Title, count, hundredths, numbers
 from profkit.reporters.diff_table import DiffTable, TableRow
@@ -116,8 +117,8 @@ def other_reasons(comparison: Comparison) -> list[Reason]:
 
 def describe(entry: Input) -> str:
     """One side in a line: label, workload, device, profiler, steps, coverage."""
-    census, record = entry.census, entry.record or {}
-    parts: list[object] = [entry.label, (record.get("workload") or {}).get("name")]
+    census, record = entry.census, entry.record
+    parts: list[object] = [entry.label, record.workload.name if record and record.workload else None]
     parts += [device_of(census.info, record), census.info.profiler]
     size = max(len(members) for members in [*ranks_by_job([run.record for run in entry.runs]), [0]])
     if size > 1:
@@ -314,7 +315,7 @@ def traced_line(comparison: Comparison) -> str | None:
     text = f"Traced node by node: the step took {_change(traced)}, {_tax(traced, untraced)}"
     if whole is not None:
         text += f"; traced as whole graphs: {_change(whole)}, {_tax(whole, untraced)}"
-    elif all(side.census.info.format.startswith("nsys") for side in (comparison.before, comparison.after)):
+    elif all(format_of(side.census.info.format).whole_graphs for side in (comparison.before, comparison.after)):
         text += "; not recorded as whole graphs (profkit capture --graph-level)"
     return text + "."
 

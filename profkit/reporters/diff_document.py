@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from profkit.comparison.model import Comparison, Finding, Fusion, Input, Net, Samples, Status, StepTimes, Verdict, Work
 from profkit.counting.ranks import diagnostics
+from profkit.model.run import VersionsRecord, WorkloadRecord
 from profkit.reporters import ranks
 from profkit.reporters.blocks import Records
 from profkit.reporters.layers_document import Floor, Ledger, Said, device_of, floor_entry
@@ -36,8 +37,8 @@ class Side(Struct, frozen=True, kw_only=True):
     runs: Sequence[str]
     device: str | None
     profiler: str
-    workload: Mapping[str, Any] | None
-    versions: Mapping[str, Any] | None
+    workload: WorkloadRecord | None
+    versions: VersionsRecord | None
     commit: str | None
     methods: Mapping[str, int]
     ledger: Ledger
@@ -276,7 +277,7 @@ def _step_times(times: StepTimes | None) -> StepChange | None:
 
 
 def _side(entry: Input) -> Side:
-    census, record = entry.census, entry.record or {}
+    census, record = entry.census, entry.record
     said = (d for of_run in diagnostics([(run.record, run.census) for run in entry.runs]) for d in of_run)
     names = Ledger.__struct_fields__
     return Side(
@@ -284,9 +285,9 @@ def _side(entry: Input) -> Side:
         runs=[run.label for run in entry.runs],
         device=device_of(census.info, record),
         profiler=census.info.profiler,
-        workload=record.get("workload"),
-        versions=record.get("versions"),
-        commit=record.get("commit"),
+        workload=record.workload if record else None,
+        versions=record.versions if record else None,
+        commit=record.commit if record else None,
         methods=dict(sum((Counter(run.census.methods) for run in entry.runs), Counter[str]())),
         ledger=Ledger(**{name: sum(getattr(run.census.ledger, name) for run in entry.runs) for name in names}),
         step_kind=census.chosen.kind.id if census.kinds else None,

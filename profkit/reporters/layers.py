@@ -44,9 +44,7 @@ def _run(run: Run) -> Iterator[Block]:
     yield Title(blocks.origin(run.run, run.device, run.profiler))
     yield Gap("page")
     if run.set_aside:
-        yield Lines(
-            [f"Set aside, and in no average: {run.set_aside.get('code')}: {run.set_aside.get('message')}"], "warning"
-        )
+        yield Lines([f"Set aside, and in no average: {run.set_aside.code}: {run.set_aside.message}"], "warning")
         yield Gap("page")
     yield Lines([*_counts(run), step], only="screen")
     if run.layers:
@@ -100,7 +98,7 @@ def _counts(run: Run) -> Iterator[str]:
 def _step_line(run: Run) -> str | None:
     """How long the step took, as traced and, where the capture knows it, untraced and at graph level: medians."""
     traced = run.traced_step and run.traced_step.median
-    whole, untraced = ((times or {}).get("median") for times in (run.graph_level, run.untraced))
+    whole, untraced = (recorded and recorded.median for recorded in (run.graph_level, run.untraced))
     times = (("as traced", traced), ("traced as whole graphs", whole), ("untraced", untraced))
     known = [f"{median:.1f} µs {how}" for how, median in times if median]
     return f"Step: {', '.join(known)}." if known else None

@@ -15,8 +15,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 from profkit.counting import floor as floors
 from profkit.counting.floor import Source
-from profkit.counting.ranks import Record, diagnostics, rank_of, same_layers, shares, unlike
+from profkit.counting.ranks import diagnostics, rank_of, same_layers, shares, unlike
 from profkit.model.census import Census, KindCensus
+from profkit.model.run import MessageRecord, RunRecord, StepTimesRecord, WorkloadRecord
 from profkit.model.trace import Diagnostic, Info
 from profkit.reporters import ranks
 from profkit.reporters.blocks import Records
@@ -220,7 +221,7 @@ class Run(Struct, frozen=True, kw_only=True):
     profiler: str
     format: str
     timed: bool
-    workload: Mapping[str, Any] | None
+    workload: WorkloadRecord | None
     methods: Mapping[str, int]
     ledger: TimedLedger
     steps_found_by: str
@@ -231,9 +232,9 @@ class Run(Struct, frozen=True, kw_only=True):
     selected: Selected
     floor: Floor | None
     beyond_steps: Sequence[Outside]
-    set_aside: Mapping[str, Any] | None
-    untraced: Mapping[str, Any] | None
-    graph_level: Mapping[str, Any] | None
+    set_aside: MessageRecord | None
+    untraced: StepTimesRecord | None
+    graph_level: StepTimesRecord | None
     traced_step: Quartiles | None
     refusal: Said | None
     warnings: Sequence[Said]
@@ -288,10 +289,10 @@ def report(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None = None
     return LayersDocument(runs=entries, average=_average(entries, runs), jobs=ranks.jobs_of(counted, timed=timed))
 
 
-def device_of(info: Info, record: Record) -> str | None:
+def device_of(info: Info, record: RunRecord | None) -> str | None:
     """The devices of a trace, or what run.json says."""
-    name: str | None = ((record or {}).get("device") or {}).get("name")
-    return ", ".join(dict.fromkeys(info.devices.values())) or name
+    recorded = record.device.name if record and record.device else None
+    return ", ".join(dict.fromkeys(info.devices.values())) or recorded
 
 
 def floor_entry(floor: floors.Floor | None) -> Floor | None:
@@ -300,8 +301,7 @@ def floor_entry(floor: floors.Floor | None) -> Floor | None:
 
 
 def _run(run: RunFile, census: Census, floor_us: float | None, warnings: Sequence[Diagnostic]) -> Run:
-    record = run.record or {}
-    info = census.info
+    record, info = run.record, census.info
     floor = floors.floor_of(record, [census], floor_us) if census.kinds and info.timed else None
     kinds = [_kind(census, k, floor) for k in census.kinds]
     default = kinds[census.default] if kinds else None
@@ -315,7 +315,7 @@ def _run(run: RunFile, census: Census, floor_us: float | None, warnings: Sequenc
         profiler=info.profiler,
         format=info.format,
         timed=info.timed,
-        workload=record.get("workload"),
+        workload=record.workload if record else None,
         methods=dict(census.methods),
         ledger=TimedLedger(**ledger, us={n: _us(ns, 1, census) for n, ns in census.ledger.ns.items()}),
         steps_found_by=census.step_method,
@@ -326,9 +326,9 @@ def _run(run: RunFile, census: Census, floor_us: float | None, warnings: Sequenc
         selected=_selected(census, floor, record),
         floor=floor_entry(floor),
         beyond_steps=[_outside(row, 1, census) for row in census.beyond_steps.to_dict("records")],
-        set_aside=record.get("set_aside"),
-        untraced=record.get("untraced"),
-        graph_level=record.get("graph_level"),
+        set_aside=record.set_aside if record else None,
+        untraced=record.untraced if record else None,
+        graph_level=record.graph_level if record else None,
         traced_step=_traced_step(census),
         refusal=Said(code=census.refusal.code, message=census.refusal.message) if census.refusal else None,
         warnings=[Said(code=d.code, message=d.message) for d in warnings],
@@ -403,7 +403,7 @@ def _layers(census: Census, kind: KindCensus, floor: floors.Floor | None) -> lis
     ]
 
 
-def _selected(census: Census, floor: floors.Floor | None, record: Mapping[str, Any]) -> Selected:
+def _selected(census: Census, floor: floors.Floor | None, record: RunRecord | None) -> Selected:
     if not census.kinds:
         return Selected(layers=0, steps=0, launches=0, kernel_us=None, by_role=None, kernels=[])
     kind = census.chosen
@@ -459,7 +459,7 @@ def _average(entries: Sequence[Run], runs: Sequence[tuple[RunFile, Census]]) -> 
     """Means over the runs of what is per layer per step; each run counts once, whatever its length. Runs of different
     workloads or variants have no mean, and a repetition that its capture set aside is in none."""
     usable = [e for e in entries if e.selected.layers and e.refusal is None and not e.set_aside]
-    arms = {((e.workload or {}).get("name"), (e.workload or {}).get("variant")) for e in usable}
+    arms = {(e.workload.name, e.workload.variant) if e.workload else None for e in usable}
     if not usable or len(arms) > 1:
         return Average(runs=0, layers=None, launches=None, kernel_us=None, unlike=[])
     times = [e.selected.kernel_us for e in usable]
@@ -476,7 +476,7 @@ def _average(entries: Sequence[Run], runs: Sequence[tuple[RunFile, Census]]) -> 
 
 def _unlike(runs: Sequence[tuple[RunFile, Census]]) -> list[Unlike]:
     """Runs that differ from the others of the average."""
-    usable = [(run, c) for run, c in runs if c.refusal is None and not (run.record or {}).get("set_aside")]
+    usable = [(run, c) for run, c in runs if c.refusal is None and not (run.record and run.record.set_aside)]
     counted = [(run, c.chosen) for run, c in usable if c.kinds and c.chosen.selected_layers]
     kinds = [kind for _, kind in counted]
     if not same_layers(kinds):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from profkit.counting import ranks
-from profkit.counting.ranks import ROLES, Record, Shares
+from profkit.counting.ranks import ROLES, Shares
 from profkit.model.census import KindCensus
+from profkit.model.run import RunRecord
 from profkit.reporters.blocks import Block, Gap, Lines, Row, Table, Title, numbers
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     job: str
     world_size: int
-    exchange: Any
+    exchange: int | float | str | None
     ranks: Sequence[Rank]
     average: RankMeans
     skew: RankTimes
@@ -154,13 +155,13 @@ def by_role(shares: Shares, *, timed: bool) -> Roles:
     return Roles(compute=compute, collective=collective, stand_in=stand_in)
 
 
-def jobs_of(runs: Sequence[tuple[str, Record, KindCensus]], *, timed: bool) -> list[Job]:
+def jobs_of(runs: Sequence[tuple[str, RunRecord | None, KindCensus]], *, timed: bool) -> list[Job]:
     """One entry for each job of several ranks among `runs`.
 
     Args:
         runs: label, run.json and the chosen kind of step of each.
     """
-    members: dict[str, list[tuple[str, Record, KindCensus]]] = {}
+    members: dict[str, list[tuple[str, RunRecord | None, KindCensus]]] = {}
     for run in runs:
         of = ranks.rank_of(run[1])
         if of is not None and of.world_size > 1:
@@ -168,7 +169,7 @@ def jobs_of(runs: Sequence[tuple[str, Record, KindCensus]], *, timed: bool) -> l
     return [_job(own, timed=timed) for own in members.values()]
 
 
-def _job(runs: Sequence[tuple[str, Record, KindCensus]], *, timed: bool) -> Job:
+def _job(runs: Sequence[tuple[str, RunRecord | None, KindCensus]], *, timed: bool) -> Job:
     records = [record for _, record, _ in runs]
     waiting = ranks.waiting_ns([census for _, _, census in runs], records) if timed and len(runs) > 1 else None
     entries: list[Rank] = []
@@ -195,11 +196,11 @@ def _job(runs: Sequence[tuple[str, Record, KindCensus]], *, timed: bool) -> Job:
     entries.sort(key=lambda entry: entry.rank)
     first = ranks.rank_of(records[0])
     assert first is not None
-    shapes = ((records[0] or {}).get("workload") or {}).get("shapes") or {}
+    workload = records[0].workload if records[0] else None
     return Job(
         job=first.job,
         world_size=first.world_size,
-        exchange=shapes.get("exchange"),
+        exchange=workload.shapes.get("exchange") if workload else None,
         ranks=entries,
         average=_means(entries),
         skew=_times(entries, _spread),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from profkit import readers
 from profkit.attribution import capture_manifest
 from profkit.attribution.sequence import CaptureTrace
 from profkit.errors import ProfkitError
 from profkit.model.trace import Diagnostic, Trace
-from profkit.readers import detect
 
 
 def read(spec: str, trace: Trace) -> tuple[list[CaptureTrace], list[Diagnostic]]:
@@ -31,7 +31,7 @@ def read(spec: str, trace: Trace) -> tuple[list[CaptureTrace], list[Diagnostic]]
     found: list[CaptureTrace] = []
     others: list[str] = []
     for path in files.paths:
-        capture = detect.read(path)
+        capture = readers.read(path)
         ranks = _ranks(capture)
         if wanted and ranks and not wanted & ranks:
             others.append(path.name)

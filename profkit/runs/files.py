@@ -5,19 +5,18 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from profkit import readers
 from profkit.counting.count import take_census
 from profkit.errors import ProfkitError
 from profkit.model.census import Census
+from profkit.model.run import RunRecord
 from profkit.model.selection import Selection
 from profkit.model.trace import Diagnostic, Trace
-from profkit.readers import detect
-from profkit.runs import capture_traces, run_dir, trace_digests
+from profkit.runs import capture_traces, run_dir
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class RunFile:
 
     label: str
     trace: Path
-    record: Mapping[str, Any] | None
+    record: RunRecord | None
 
 
 def find(spec: str) -> list[RunFile]:
@@ -51,45 +50,22 @@ def find(spec: str) -> list[RunFile]:
             hint = "matches nothing" if glob.has_magic(spec) else "no such file or directory"
             raise ProfkitError(f"{spec}: {hint}. Give a run directory, a trace file, or a glob of per-rank files.")
     found: list[RunFile] = []
-    for entry in _without_companions(paths):
-        recorded = _rocprofv3_files(entry) if entry.is_dir() and not run_dir.is_run(entry) else []
+    for entry in readers.without_companions(paths):
+        recorded = readers.parts_in(entry) if entry.is_dir() and not run_dir.is_run(entry) else []
         if recorded:
-            found += [RunFile(f"{entry.name}/{path.name}", path, None) for path in _without_companions(recorded)]
-        elif entry.is_dir() and not any(entry.glob("*.parquet")):
+            found += [RunFile(f"{entry.name}/{path.name}", path, None) for path in readers.without_companions(recorded)]
+        elif entry.is_dir() and not readers.is_whole_directory(entry):
             found += [_of_run(run, entry) for run in run_dir.find(entry)]
         else:
             found.append(RunFile(entry.name, entry, None))
     return found
 
 
-#: rocprofv3 writes several CSV files for one process; the reader finds them all from any of them.
-_ROCPROF_CSV = re.compile(
-    r"^(.*?)_?(?:(?:kernel|marker_api|hip_api|hip_runtime_api|hsa_api|rccl_api|memory_copy|"
-    r"memory_allocation|scratch_memory|counter_collection)_trace|agent_info)\.csv$"
-)
-
-
-def _rocprofv3_files(directory: Path) -> list[Path]:
-    """The CSV files that rocprofv3 left in `directory`, of one process or of several."""
-    return sorted(path for path in directory.iterdir() if _ROCPROF_CSV.match(path.name))
-
-
-def _without_companions(paths: Sequence[Path]) -> list[Path]:
-    """`paths` with one file for each process that rocprofv3 recorded: its kernels, where they are there."""
-    kept: dict[tuple[Path, str], Path] = {}
-    for path in paths:
-        match = _ROCPROF_CSV.match(path.name)
-        key = (path.parent, match.group(1)) if match else (path, "")
-        if key not in kept or path.name.endswith("kernel_trace.csv"):
-            kept[key] = path
-    return list(kept.values())
-
-
 def _of_run(run: run_dir.Run, base: Path) -> RunFile:
-    workload = run.record.get("workload") or {}
+    workload = run.record.workload
     label = run.path.relative_to(base).as_posix()
     if label == ".":
-        label = str(workload.get("variant") or run.path.resolve().name)
+        label = (workload.variant if workload else None) or run.path.resolve().name
     return RunFile(label, run.trace_path, run.record)
 
 
@@ -108,15 +84,15 @@ def one(spec: str, option: str) -> RunFile:
 
 def census_of(run: RunFile, selection: Selection) -> Census:
     """Read and count one run."""
-    return count(detect.read(run.trace), selection)
+    return count(readers.read(run.trace), selection)
 
 
 def noted(census: Census, run: RunFile) -> Census:
     """`census` of the trace of `run`, with a diagnostic where that is not the trace that run.json was written for."""
-    replaced = None if run.record is None else trace_digests.replaced(run.trace.parent, run.record)
+    replaced = None if run.record is None else run_dir.replaced_trace(run.trace.parent, run.record)
     if replaced is None:
         return census
-    said = Diagnostic(trace_digests.REPLACED, replaced)
+    said = Diagnostic(run_dir.REPLACED, replaced)
     return dataclasses.replace(census, diagnostics=(*census.diagnostics, said))
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from profkit.errors import ProfkitError
 from profkit.runs import run_dir
-from profkit.runs.json_files import read_json
+from profkit.runs.whole_files import read_json
 
 SCHEMA = "profkit.capture/1"
 PLAN_FILE = "capture.json"

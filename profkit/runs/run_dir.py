@@ -1,4 +1,4 @@
-"""Run directories: what a capture leaves behind, complete or not at all.
+"""Run directories: what a capture leaves behind, complete or not at all, and whether a trace is the one captured.
 
 A run directory holds ``run.json`` (schema ``profkit.run/1``, see docs/run-directory.md) beside the profiler's own
 files. Several arms, pairs and ranks nest as ``arm/pair/rank``; a single run needs no nesting.
@@ -6,81 +6,25 @@ files. Several arms, pairs and ranks nest as ``arm/pair/rank``; a single run nee
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 import msgspec
 
 from profkit.errors import ProfkitError
+from profkit.model.run import SCHEMA, RunRecord
 
-SCHEMA = "profkit.run/1"
 RUN_FILE = "run.json"
-
-
-class _Workload(msgspec.Struct):
-    name: str
-    variant: str | None = None
-    shapes: dict[str, int | float | str] = {}
-
-
-class _Referenced(msgspec.Struct):
-    within: bool
-    reference: str
-    deviation: float | None = None
-
-
-class _References(msgspec.Struct):
-    rtol: float
-    atol: float
-    outputs: dict[str, _Referenced]
-
-
-class _Digests(msgspec.Struct):
-    outputs: dict[str, str] | None = None
-    notes: dict[str, Any] | None = None
-    references: _References | None = None
-
-
-class _StepTimes(msgspec.Struct):
-    median: Annotated[float, msgspec.Meta(gt=0)] | None = None
-
-
-class _Compiles(msgspec.Struct):
-    inside: list[Any] = []
-
-
-class _Ranks(msgspec.Struct):
-    rank: Annotated[int, msgspec.Meta(ge=0)]
-    world_size: Annotated[int, msgspec.Meta(ge=1)]
-    job: str
-
-
-class _Record(msgspec.Struct):
-    """The fields of run.json that reports use, with their types; see docs/run-directory.md for all of them."""
-
-    trace: str
-    workload: _Workload | None = None
-    profiler: dict[str, Any] | None = None
-    device: dict[str, Any] | None = None
-    versions: dict[str, Any] | None = None
-    digests: _Digests | None = None
-    untraced: _StepTimes | None = None
-    graph_level: _StepTimes | None = None
-    compiles: _Compiles | None = None
-    seed: int | None = None
-    commit: str | None = None
-    replays: int | None = None
-    set_aside: dict[str, Any] | None = None
-    floor: dict[str, Any] | None = None
-    untraced_digests_equal: bool | None = None
-    ranks: _Ranks | None = None
-    trace_sha256: dict[str, str] | None = None
+#: The code of a trace that is another than the one captured.
+REPLACED = "trace-replaced"
+#: Kept beside its export, which is what the readers open.
+_REPORT = ".nsys-rep"
 
 
 @dataclass(frozen=True)
@@ -89,16 +33,16 @@ class Run:
 
     Args:
         path: the directory that holds run.json.
-        record: run.json's content.
+        record: run.json.
     """
 
     path: Path
-    record: Mapping[str, Any]
+    record: RunRecord
 
     @property
     def trace_path(self) -> Path:
         """The file that the readers open."""
-        return self.path / str(self.record["trace"])
+        return self.path / self.record.trace
 
 
 def is_run(path: Path) -> bool:
@@ -119,22 +63,22 @@ def load(path: Path) -> Run:
     """
     file = path / RUN_FILE
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ProfkitError(f"{path} is not a run directory: it holds no {RUN_FILE}.") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProfkitError(f"{file} is not valid JSON ({error}). Capture the run again.") from None
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        found = record.get("schema") if isinstance(record, dict) else type(record).__name__
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        found = content.get("schema") if isinstance(content, dict) else type(content).__name__
         raise ProfkitError(
             f"{file}: schema is {found!r}, expected {SCHEMA!r}. Capture the run again with this profkit."
         )
     try:
-        msgspec.convert(record, _Record)
+        record = msgspec.convert(content, RunRecord)
     except msgspec.ValidationError as error:
         raise ProfkitError(f"{file} is not as profkit writes it: {error}. Capture the run again.") from None
-    trace = record["trace"]
-    for field, name in (("trace", trace), *(("trace_sha256", name) for name in record.get("trace_sha256") or ())):
+    trace = record.trace
+    for field, name in (("trace", trace), *(("trace_sha256", name) for name in record.trace_sha256 or ())):
         if Path(name).name != name:
             raise ProfkitError(f"{file}: {field!r} must name a file in the same directory, found {name!r}.")
     run = Run(path, record)
@@ -194,7 +138,42 @@ def new(path: Path, *, force: bool = False) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_record(directory: Path, record: Mapping[str, Any]) -> None:
+def write_record(directory: Path, record: RunRecord) -> None:
     """Write run.json into `directory`; the last thing that a capture does before its directory is renamed."""
-    text = json.dumps({"schema": SCHEMA, **record}, indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(msgspec.to_builtins(record), indent=1, ensure_ascii=False, allow_nan=False)
     (directory / RUN_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def trace_digests(directory: Path, trace: str, files: Sequence[str]) -> dict[str, str]:
+    """The `trace_sha256` field of run.json.
+
+    Args:
+        directory: holds `files`.
+        trace: the file that the readers open.
+        files: all files of the run. Those beside the trace may be parts of it, as rocprofv3's CSV files are.
+
+    Returns:
+        file name to SHA-256, in hexadecimal.
+    """
+    parts = [name for name in files if name == trace or not name.endswith(_REPORT)]
+    return {name: _sha256(directory / name) for name in parts}
+
+
+def replaced_trace(directory: Path, record: RunRecord) -> str | None:
+    """What is to be said where a file of the trace is gone or is another one; None where all is well, or where run.json
+    has no digests."""
+    for name, recorded in (record.trace_sha256 or {}).items():
+        path = directory / name
+        found = _sha256(path) if path.is_file() else None
+        if found != recorded:
+            what = "is missing" if found is None else "is not the file that was captured (its SHA-256 is another)"
+            return (
+                f"{name} {what}, so run.json may be of another recording: its outputs, untraced times and settings "
+                "need not belong to this trace. Put the captured file back, or capture again."
+            )
+    return None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

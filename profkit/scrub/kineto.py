@@ -1,7 +1,7 @@
 """A torch.profiler trace by an allowlist: categories, fields of events, arguments, and what stands in the header.
 
 Numbers come along as they are written, digit by digit: a microsecond with nine digits before the point and three after
-it is no float. Texts are names of events and a few arguments; both are filtered (`profkit.scrub.texts`).
+it is no float. Texts are names of events and a few arguments; both are filtered (`profkit.scrub.fields`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import gzip
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from profkit.model.run import form
 from profkit.readers.json_stream import GZIP_MAGIC, ArrayStream
-from profkit.scrub import texts
-from profkit.scrub.kept_fields import Field, either, matching, number, record
-from profkit.scrub.kineto_arguments import NUMBERS, TEXTS, as_written, plain_text
+from profkit.scrub.fields import Field, field, kept_text
 
 _CATEGORIES = frozenset(
     {
@@ -35,36 +34,58 @@ _TIME = re.compile(rb'"?-?\d{1,25}(?:\.\d{1,25})?(?:[eE][-+]?\d{1,2})?"?')
 _GPU_LABEL = re.compile(r"CPU|GPU \d{1,4}")
 _LANE = re.compile(r"(?:stream|thread) -?\d{1,20}")
 
-_BACKEND = matching(
-    r"(?:(?:cpu|cuda|hip):)?(?:nccl|gloo|mpi|ucc|rccl|undefined)(?:,(?:cpu|cuda|hip):(?:nccl|gloo|mpi|ucc|rccl))?"
-)
-_VERSION = either(number, matching(r"\d{1,9}(?:\.\d{1,9}){0,4}"))
+_Backend = Annotated[
+    str,
+    form(
+        r"(?:(?:cpu|cuda|hip):)?(?:nccl|gloo|mpi|ucc|rccl|undefined)(?:,(?:cpu|cuda|hip):(?:nccl|gloo|mpi|ucc|rccl))?"
+    ),
+]
+_Version = float | Annotated[str, form(r"\d{1,9}(?:\.\d{1,9}){0,4}")]
 _DEVICE_NUMBERS = (
     *("id", "totalGlobalMem", "computeMajor", "computeMinor", "maxThreadsPerBlock", "maxThreadsPerMultiprocessor"),
     *("regsPerBlock", "regsPerMultiprocessor", "warpSize", "sharedMemPerBlock", "sharedMemPerBlockOptin"),
     *("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiprocessor", "numSms"),
 )
-
-
-def _device(value: Any) -> dict[str, Any] | None:
-    name = value.get("name") if isinstance(value, dict) else None
-    kept = record(dict.fromkeys(_DEVICE_NUMBERS, number))(value)
-    return {**kept, "name": texts.kept(name)} if kept is not None and isinstance(name, str) else kept
-
+_Device = msgspec.defstruct("_Device", [*((name, float) for name in _DEVICE_NUMBERS), ("name", str)])
+_Distributed = msgspec.defstruct("_Distributed", [("backend", _Backend), ("rank", _Version), ("world_size", _Version)])
 
 _HEADER: Mapping[str, Field] = {
-    "schemaVersion": number,
-    "deviceProperties": lambda value: (
-        [_device(v) for v in value if isinstance(v, dict)] if isinstance(value, list) else None
-    ),
-    **dict.fromkeys(("cupti_version", "cuda_runtime_version", "cuda_driver_version"), _VERSION),
+    "schemaVersion": field(float),
+    "deviceProperties": field(list[_Device]),  # type: ignore[valid-type]
     **dict.fromkeys(
-        ("roctracer_version", "rocprofiler_version", "hip_runtime_version", "hip_driver_version"), _VERSION
+        (
+            *("cupti_version", "cuda_runtime_version", "cuda_driver_version", "roctracer_version"),
+            *("rocprofiler_version", "hip_runtime_version", "hip_driver_version"),
+        ),
+        field(_Version),
     ),
-    "distributedInfo": record({"backend": _BACKEND, "rank": _VERSION, "world_size": _VERSION}),
-    "displayTimeUnit": matching("ms|ns"),
-    "baseTimeNanoseconds": either(number, matching(r"-?\d{1,19}")),
+    "distributedInfo": field(_Distributed),
+    "displayTimeUnit": field(Annotated[str, form("ms|ns")]),
+    "baseTimeNanoseconds": field(float | Annotated[str, form(r"-?\d{1,19}")]),
 }
+
+#: Arguments that are numbers, truth values and lists of them. Addresses, inputs' values and call stacks are not.
+_NUMBERS = frozenset(
+    {
+        *("correlation", "External id", "external id", "device", "context", "stream", "queued", "cid", "cbid"),
+        *("grid", "block", "registers per thread", "shared memory", "blocks per SM", "warps per SM", "finished"),
+        *("est. achieved occupancy %", "graph id", "graph node id", "bytes", "memory bandwidth (GB/s)", "kind"),
+        *("Record function id", "Sequence number", "Fwd thread id", "Ev Idx", "Profiler Event Index", "Op count"),
+        *("Trace iteration", "Python id", "Python parent id", "Python module id", "Input Dims", "Input Strides"),
+        *("Device Id", "Device Type", "Bytes", "Total Allocated", "Total Reserved", "num_warps", "num_stages"),
+    }
+)
+_Count = float | Annotated[str, form(r"\d{1,20}")]
+#: The few arguments that are texts. A HIP call's ``stream`` is a pointer, ``bytes`` and ``kind`` are numbers in quotes.
+_TEXTS: Mapping[str, Field] = {
+    **dict.fromkeys(("kernel", "kernel_name"), field(str)),
+    "kernel_backend": field(Annotated[str, form("triton|aten|cutlass|ck|cpp")]),
+    "kind": field(float | Annotated[str, form(r"\d{1,3}|[HDP]to[HDP]|Dispatch (?:Kernel|Task)|CopyDevice\w{0,20}")]),
+    "stream": field(float | Annotated[str, form(r"0x[0-9a-f]{1,16}|\d{1,20}")]),
+    **dict.fromkeys(("bytes", "size", "correlation", "device"), field(_Count)),
+}
+
+_NUMERIC = re.compile(rb"[\[\]\d\s,.eE+-]+|true|false|null|\[(?:\s*(?:true|false|null)\s*,?)*\]")
 
 
 class _Event(msgspec.Struct, gc=False, omit_defaults=True):
@@ -147,7 +168,7 @@ class _Scrubber:
         return _Event(
             ph=event.ph,
             cat=event.cat,
-            name=None if event.name is None else texts.kept(event.name),
+            name=None if event.name is None else kept_text(event.name),
             pid=self._id(event.pid),
             tid=self._id(event.tid),
             ts=_time(event.ts),
@@ -163,11 +184,11 @@ class _Scrubber:
         args = event.args or {}
         kept: dict[str, msgspec.Raw]
         if event.name in ("process_sort_index", "thread_sort_index"):
-            kept = {k: v for k, v in args.items() if k == "sort_index" and as_written(v)}
+            kept = {k: v for k, v in args.items() if k == "sort_index" and _as_written(v)}
         elif event.name == "process_labels":
-            kept = _label("labels", _GPU_LABEL.fullmatch(plain_text(args.get("labels"))))
+            kept = _label("labels", _GPU_LABEL.fullmatch(_plain_text(args.get("labels"))))
         elif event.name == "thread_name":
-            kept = _label("name", _LANE.match(plain_text(args.get("name"))))
+            kept = _label("name", _LANE.match(_plain_text(args.get("name"))))
         else:
             return None
         if not kept:
@@ -195,10 +216,21 @@ def _time(raw: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | msgspec.UnsetTy
 def _arguments(args: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
     kept = {}
     for key, raw in args.items():
-        if key in NUMBERS and as_written(raw):
+        if key in _NUMBERS and _as_written(raw):
             kept[key] = raw
-        elif key in TEXTS:
-            value = TEXTS[key](msgspec.json.decode(raw))
+        elif key in _TEXTS:
+            value = _TEXTS[key](msgspec.json.decode(raw))
             if value is not None:
                 kept[key] = msgspec.Raw(msgspec.json.encode(value))
     return kept
+
+
+def _as_written(raw: msgspec.Raw) -> bool:
+    """Whether the JSON text `raw` is a number, a truth value, or lists of such."""
+    return _NUMERIC.fullmatch(bytes(raw)) is not None
+
+
+def _plain_text(raw: msgspec.Raw | None) -> str:
+    """The text that the JSON text `raw` is; "" where it is none."""
+    value = msgspec.json.decode(raw) if raw is not None else None
+    return value if isinstance(value, str) else ""

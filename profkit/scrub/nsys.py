@@ -2,7 +2,7 @@
 
 Tables, columns and metadata rows are admitted by name; whatever is not named here stays behind, so what a later nsys
 adds cannot leak. A column holds numbers, and a value of another type in it becomes NULL; the few columns of texts are
-filtered (`profkit.scrub.texts`). Strings come along only where a kept row refers to them.
+filtered (`profkit.scrub.fields`). Strings come along only where a kept row refers to them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from profkit.errors import ProfkitError
 from profkit.readers.nsys_ranges import DOMAIN, PUSH_POP, START_END
 from profkit.readers.nsys_tables import COPIES, GRAPHS, KERNELS, META_TABLES, NVTX, RUNTIME, SETS
 from profkit.readers.sqlite_columns import quoted, read_only_uri
-from profkit.scrub import texts
+from profkit.scrub.fields import kept_text
 
 _STRINGS = "StringIds"
 
@@ -186,4 +186,4 @@ def _text(column: str) -> str:
 
 
 def _kept_text(raw: bytes) -> str:
-    return texts.kept(raw.decode("utf-8", "replace"))
+    return kept_text(raw.decode("utf-8", "replace"))

@@ -15,7 +15,6 @@ from typing import Any, Literal
 from profkit.capture.plan import did_you_mean, resolve_shapes, resolve_variant
 from profkit.errors import ProfkitError
 from profkit.model.workload import BuildContext, Configuration, ShapeValue, Tunable, Workload
-from profkit.number_ranges import check_number
 from profkit.sweep.problems import check_tunable
 from profkit.sweep.sources import source_digests
 
@@ -192,10 +191,6 @@ def check_options(options: Options) -> None:
     """
     if options.device not in DEVICES:
         raise ProfkitError(f"No device {options.device!r}.{did_you_mean(options.device, DEVICES)}")
-    check_number("--orders", options.orders)
-    check_number("--replays", options.replays)
-    check_number("--jobs", options.jobs)
-    check_number("--screen", options.screen)
     _states(options)
 
 

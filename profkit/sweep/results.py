@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profkit.errors import ProfkitError
-from profkit.runs.json_files import read_json
+from profkit.runs.whole_files import read_json
 from profkit.sweep import store
 from profkit.sweep.consistency import InconsistentError, check_document
 

@@ -14,7 +14,6 @@ from typing import Any
 from profkit._version import __version__
 from profkit.capture import plan_file, process, progress
 from profkit.errors import ProfkitError
-from profkit.number_ranges import check_number
 from profkit.sweep import results, store, warm
 from profkit.sweep.clock import Clock
 from profkit.sweep.containment import contained
@@ -54,7 +53,6 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
     """
     from profkit import kernels
 
-    check_number("--stop-after", stop_after_s)
     with process.terminable(), contained(), ExitStack() as stack:
         phases = Phases()
         with phases.of("load the workload"):

@@ -10,8 +10,8 @@ from typing import Any
 
 from profkit.capture.plan_file import check_same, write_json
 from profkit.errors import ProfkitError
-from profkit.runs.json_files import read_json
 from profkit.runs.planned import read_plan
+from profkit.runs.whole_files import read_json
 from profkit.sweep.consistency import InconsistentError, check_plan, check_region
 
 PLAN_SCHEMA = "profkit.sweep-plan/1"

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from nsys_builder import Rows, nsys_trace
 
+from profkit import readers
 from profkit.cli import main
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Finding, Gates, Input
 from profkit.counting.count import take_census
 from profkit.model.census import Census
+from profkit.model.run import RunRecord
 from profkit.model.selection import Selection
 from profkit.model.trace import Trace
-from profkit.readers import detect
 
 #: The files that came with the project's brief, beside the repository.
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -46,7 +48,7 @@ class Bench:
 
     def trace(self, rows: Rows, **options: Any) -> Trace:
         """The rows, read."""
-        return detect.read(self.path(rows, **options))
+        return readers.read(self.path(rows, **options))
 
     def count(self, rows: Rows, **options: Any) -> Census:
         """The rows, counted."""
@@ -58,7 +60,7 @@ class Bench:
 
     def side(self, rows: Rows, label: str, record: Mapping[str, Any] | None = None, **options: Any) -> Input:
         """The rows as one side of a diff."""
-        return Input(label, self.count(rows, **options), record)
+        return Input(label, self.count(rows, **options), None if record is None else run_record(record))
 
     def diff(
         self,
@@ -84,6 +86,11 @@ class Bench:
         content = {"schema": "profkit.run/1", "trace": "trace.sqlite", **record}
         (directory / "run.json").write_text(json.dumps(content), encoding="utf-8")
         return directory
+
+
+def run_record(fields: Mapping[str, Any]) -> RunRecord:
+    """A run.json of which only these fields say anything."""
+    return msgspec.convert({"trace": "trace.sqlite", **fields}, RunRecord)
 
 
 def names(comparison: Comparison, status: str) -> list[str]:

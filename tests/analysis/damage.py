@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from profkit.runs import trace_digests
+from profkit.runs import run_dir
 
 Damage = Callable[[Path], None]
 
@@ -38,7 +38,7 @@ def sql(*statements: str) -> Damage:
 def _as_captured(run: Path) -> None:
     """Make run.json's digest that of the trace: the damage is the recording's, and no later change of the file."""
     content = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    content["trace_sha256"] = trace_digests.digests(run, content["trace"], [content["trace"]])
+    content["trace_sha256"] = run_dir.trace_digests(run, content["trace"], [content["trace"]])
     (run / "run.json").write_text(json.dumps(content), encoding="utf-8")
 
 

@@ -13,8 +13,8 @@ import pytest
 from bench import Bench, Output, profkit, profkit_process
 from recording import step_recording, step_trace
 
+from profkit import readers
 from profkit.errors import ProfkitError
-from profkit.readers import detect
 
 
 def assert_error(result: Output) -> str:
@@ -149,7 +149,7 @@ def test_a_schema_that_is_no_text_is_an_error(tmp_path: Path) -> None:
     content = path.read_bytes().replace(b"CREATE TABLE StringIds", b"CREATE TABEL StringIds")
     path.write_bytes(content.replace(b"StringIds", b"Str\xd0ngIds"))
     with pytest.raises(ProfkitError):
-        detect.read(path)
+        readers.read(path)
 
 
 def test_damaged_databases_are_errors_or_read(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_damaged_databases_are_errors_or_read(tmp_path: Path) -> None:
             content[mixed.randrange(100, len(content))] = mixed.randrange(256)
         path.write_bytes(content if number % 3 else whole[: mixed.randrange(16, len(whole))])
         try:
-            detect.read(path)
+            readers.read(path)
         except ProfkitError:
             refused += 1
     assert refused > 10

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bench import Bench, codes, names
+from bench import Bench, codes, names, run_record
 from nsys_builder import Rows
 from recording import step_recording
 
@@ -55,15 +55,15 @@ def test_a_number_that_no_layer_can_have_names_none(bench: Bench) -> None:
 
 
 def test_every_run_of_a_side_must_have_digests_of_the_same_inputs(bench: Bench) -> None:
-    record = {"seed": 0, "digests": {"outputs": {"layer 0": "aa"}}}
-    odd = {"seed": 1, "digests": {"outputs": {"layer 0": "XX"}}}
+    record = run_record({"seed": 0, "digests": {"outputs": {"layer 0": "aa"}}})
+    odd = run_record({"seed": 1, "digests": {"outputs": {"layer 0": "XX"}}})
     runs = [
         Input(str(i), bench.count(step(layer, seed=i)), r, str(i))
         for i, (layer, r) in enumerate([(FULL, record), (FULL, record), (DROPPED, record), (DROPPED, odd)])
     ]
     comparison = compare(replace(runs[0], more=(runs[1],)), replace(runs[2], more=(runs[3],)))
     assert (comparison.verdict, comparison.work) == ("inconclusive", "unknown")
-    runs[3] = replace(runs[3], record={"seed": 0})
+    runs[3] = replace(runs[3], record=run_record({"seed": 0}))
     comparison = compare(replace(runs[0], more=(runs[1],)), replace(runs[2], more=(runs[3],)))
     assert comparison.work == "unknown"
 

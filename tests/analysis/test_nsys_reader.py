@@ -237,11 +237,6 @@ def test_launch_shapes_are_read_on_request(bench: Bench) -> None:
     assert (detail["grid_x"], detail["block_z"], detail["registers"]) == (1, 1, NONE)
 
 
-def test_batches_hold_every_op(bench: Bench) -> None:
-    path = bench.path(rows())
-    assert sum(len(b) for b in nsys.op_batches(path)) == len(nsys.read(path).ops) == 12
-
-
 def test_reading_leaves_the_file_and_its_directory_as_they_were(bench: Bench) -> None:
     path = bench.path(rows())
     before = path.read_bytes()

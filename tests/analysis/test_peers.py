@@ -16,7 +16,7 @@ from recording import step_recording
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
 from profkit.counting import ranks
-from profkit.readers.peers import needs_peers
+from profkit.readers.rows import needs_peers
 
 ALONE = "one-of-several-processes"
 NCCL = "combine/exchange/ncclDevKernel_SendRecv"

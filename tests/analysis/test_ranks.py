@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench import Bench, codes, profkit
+from bench import Bench, codes, profkit, run_record
 from nsys_builder import Rows
 from recording import step_recording
 
@@ -135,8 +135,8 @@ def chosen(bench: Bench, layer: str) -> KindCensus:
 def test_a_copy_in_the_exchange_stands_in_unless_the_exchange_was_real(bench: Bench) -> None:
     census = chosen(bench, "gemm:3000 combine/exchange/+DtoD:2000")
     assert ranks.shares(census, None).ns == {"compute": 18_000, "collective": 0, "stand-in": 12_000}
-    assert ranks.shares(census, record(0)).ns == {"compute": 18_000, "collective": 12_000, "stand-in": 0}
-    copied = {"workload": {"name": "w", "shapes": {"exchange": "copy"}}}
+    assert ranks.shares(census, run_record(record(0))).ns == {"compute": 18_000, "collective": 12_000, "stand-in": 0}
+    copied = run_record({"workload": {"name": "w", "shapes": {"exchange": "copy"}}})
     assert ranks.shares(census, copied).launches == {"compute": 6, "collective": 0, "stand-in": 6}
 
 
@@ -144,7 +144,7 @@ def test_waiting_is_what_a_collective_lasts_beyond_the_shortest_of_its_exchange(
     # GIVEN two layers: in the first exchange rank 0 waits for 2 µs, in the second rank 1 for 3
     layers = [[f"gemm:3000 {NCCL}:{ns}" for ns in both] for both in ((7000, 4000), (5000, 7000))]
     censuses = [bench.count(step_recording(own, replays=3).rows).chosen for own in layers]
-    assert ranks.waiting_ns(censuses, [record(0), record(1)]) == [3 * 2000, 3 * 3000]
+    assert ranks.waiting_ns(censuses, [run_record(record(rank)) for rank in (0, 1)]) == [3 * 2000, 3 * 3000]
 
 
 def test_waiting_cannot_be_told_from_other_exchanges(bench: Bench) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from bench import SHARED, launches_by_layer, profkit
 
+from profkit import readers
 from profkit.counting.count import take_census
-from profkit.readers import detect
 
 H200 = SHARED / "h200"
 pytestmark = pytest.mark.skipif(not H200.is_dir(), reason="no h200 recordings beside the repository")
@@ -31,7 +31,7 @@ def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(("path", "launches"), [(EAGER_2023, 11), (EAGER_2025, 11), (FUSED, 2)])
 def test_24_layers_by_lineage(path: Path, launches: int) -> None:
-    census = take_census(detect.read(path))
+    census = take_census(readers.read(path))
     assert launches_by_layer(census) == dict.fromkeys(range(24), launches)
     assert census.methods["lineage"] == 24 * launches * 20
     assert census.ledger.unattributed == 0
@@ -42,7 +42,7 @@ def test_counts_and_times_are_those_of_plain_sql(path: Path) -> None:
     sql = 'SELECT COUNT(*), SUM("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL'
     ((ops, ns),) = query(path, sql)
     ((in_graph, graph_ns),) = query(path, f"{sql} WHERE graphNodeId IS NOT NULL AND graphNodeId != 0")
-    census = take_census(detect.read(path))
+    census = take_census(readers.read(path))
     assert (census.ledger.ops, census.ledger.ns["ops"]) == (ops, ns)
     assert (census.ledger.in_layers, census.ledger.ns["in_layers"]) == (in_graph, graph_ns)
 
@@ -66,7 +66,7 @@ def test_the_layer_of_every_kernel_is_that_of_a_plain_walk() -> None:
         expected[layer(node)] = expected.get(layer(node), 0) + ns
 
     # THEN the census has the same nanoseconds in the same layers
-    layers = take_census(detect.read(EAGER_2025)).chosen.layers
+    layers = take_census(readers.read(EAGER_2025)).chosen.layers
     assert dict(zip(layers["number"], layers["kernel_ns"], strict=True)) == expected
 
 
@@ -100,6 +100,6 @@ def test_a_graph_level_recording_is_refused_with_the_flag_to_use(command: str) -
 
 def test_a_capture_before_the_recording_says_so_and_is_not_placed_by_lineage() -> None:
     # GIVEN nodes whose creation was recorded, and no range of that time
-    census = take_census(detect.read(H200 / "toy_late.nsys2025.sqlite"))
+    census = take_census(readers.read(H200 / "toy_late.nsys2025.sqlite"))
     assert "lineage" not in census.methods
     assert "capture-without-ranges" in [d.code for d in census.diagnostics]

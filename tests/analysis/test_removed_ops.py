@@ -18,12 +18,12 @@ from nsys_builder import Kernel, Rows
 from random_traces import EXAMPLES, TRACES
 from recording import Recording, step_recording
 
+from profkit import readers
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
 from profkit.counting.count import take_census
 from profkit.model.census import Census
 from profkit.model.trace import Trace
-from profkit.readers import detect
 
 ROOT = Path(__file__).parents[2]
 #: Codes of reasons that name a loss.
@@ -138,7 +138,7 @@ def recorded() -> Iterator[Path]:
 @cache
 def read(path: Path) -> tuple[Trace, Census]:
     """A recording and its census."""
-    trace = detect.read(path)
+    trace = readers.read(path)
     return trace, take_census(trace)
 
 

@@ -11,8 +11,9 @@ from bench import profkit
 
 import profkit as api
 from profkit.errors import ProfkitError
+from profkit.model.run import RunRecord
 from profkit.runs import run_dir
-from profkit.runs.trace_digests import digests, replaced
+from profkit.runs.run_dir import replaced_trace, trace_digests
 
 RUNS = Path(__file__).parents[2] / "traces" / "dcp-combine"
 
@@ -23,21 +24,21 @@ def test_digests_are_of_the_files_as_stored(tmp_path: Path) -> None:
     # FIPS 180-2's example
     abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     files = ["trace.nsys-rep", "trace.sqlite"]
-    assert digests(tmp_path, "trace.sqlite", files) == {"trace.sqlite": abc}
-    assert digests(tmp_path, "trace.nsys-rep", files) == {"trace.nsys-rep": abc, "trace.sqlite": abc}
+    assert trace_digests(tmp_path, "trace.sqlite", files) == {"trace.sqlite": abc}
+    assert trace_digests(tmp_path, "trace.nsys-rep", files) == {"trace.nsys-rep": abc, "trace.sqlite": abc}
 
 
 def test_a_file_that_is_gone_or_another_is_named(tmp_path: Path) -> None:
     files = ["1_kernel_trace.csv", "1_marker_api_trace.csv"]
     for name in files:
         (tmp_path / name).write_text(name)
-    record = {"trace_sha256": digests(tmp_path, files[0], files)}
-    assert replaced(tmp_path, record) is None
-    assert replaced(tmp_path, {}) is None
+    record = RunRecord(trace=files[0], trace_sha256=trace_digests(tmp_path, files[0], files))
+    assert replaced_trace(tmp_path, record) is None
+    assert replaced_trace(tmp_path, RunRecord(trace=files[0])) is None
     (tmp_path / files[1]).write_text("another")
-    assert str(replaced(tmp_path, record)).startswith("1_marker_api_trace.csv is not the file that was captured")
+    assert str(replaced_trace(tmp_path, record)).startswith("1_marker_api_trace.csv is not the file that was captured")
     (tmp_path / files[1]).unlink()
-    assert str(replaced(tmp_path, record)).startswith("1_marker_api_trace.csv is missing")
+    assert str(replaced_trace(tmp_path, record)).startswith("1_marker_api_trace.csv is missing")
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from step_traces import codes, counted, per_layer, without_ranges
 
+from profkit import readers
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Input
 from profkit.model.census import Census
 from profkit.model.selection import Selection
-from profkit.readers import detect
 from profkit.runs import files
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +99,7 @@ def test_nsys_and_kineto_give_one_step_the_same_layers() -> None:
 @toys
 def test_the_diff_of_two_steps_without_ranges_finds_what_vanished_per_layer() -> None:
     sides = [
-        Input(name, counted(without_ranges(detect.read(H200 / f"toy_{name}.nsys2025.sqlite"))), identity=name)
+        Input(name, counted(without_ranges(readers.read(H200 / f"toy_{name}.nsys2025.sqlite"))), identity=name)
         for name in ("eager", "fused")
     ]
     comparison = compare(*sides)
@@ -113,7 +113,7 @@ def test_the_diff_of_two_steps_without_ranges_finds_what_vanished_per_layer() ->
     "name", ["toy_eager.nsys2023.sqlite", "toy_eager.nsys2025.sqlite", "toy_fused.nsys2025.sqlite"]
 )
 def test_period_finds_the_layers_that_lineage_finds(name: str) -> None:
-    trace = detect.read(H200 / name)
+    trace = readers.read(H200 / name)
     by_lineage, by_period = counted(trace), counted(without_ranges(trace))
     assert by_lineage.methods["lineage"] == by_period.methods["period"]
     assert per_layer(by_period) == per_layer(by_lineage)
@@ -143,7 +143,7 @@ REGULAR = [path for path in shipped() if name_of(path) not in {*IRREGULAR, PARTL
 
 @pytest.mark.parametrize("path", REGULAR, ids=name_of)
 def test_period_finds_the_layers_of_the_shipped_runs(path: Path) -> None:
-    trace = detect.read(path)
+    trace = readers.read(path)
     by_range, by_period = counted(trace), counted(without_ranges(trace))
     assert set(by_period.methods) <= {"period", "launch range"}
     assert per_layer(by_period) == per_layer(by_range)
@@ -151,7 +151,7 @@ def test_period_finds_the_layers_of_the_shipped_runs(path: Path) -> None:
 
 @pytest.mark.parametrize("run", IRREGULAR)
 def test_period_finds_no_layers_where_none_repeat(run: str) -> None:
-    census = counted(without_ranges(detect.read(ROOT / "traces" / run / "trace.sqlite")))
+    census = counted(without_ranges(readers.read(ROOT / "traces" / run / "trace.sqlite")))
     assert set(census.methods) == {"launch range"}
     assert len(census.chosen.layers) == 0
     (why,) = [d.message for d in census.diagnostics if d.code == "period-does-not-fit"]
@@ -159,7 +159,7 @@ def test_period_finds_no_layers_where_none_repeat(run: str) -> None:
 
 
 def test_period_finds_the_part_of_a_step_that_repeats_and_says_how_much_that_is() -> None:
-    trace = detect.read(ROOT / "traces" / PARTLY / "trace.sqlite")
+    trace = readers.read(ROOT / "traces" / PARTLY / "trace.sqlite")
     by_range, by_period = counted(trace), counted(without_ranges(trace))
     consumers = [(names, ns) for _, names, ns in per_layer(by_range)[1:]]
     assert [(names, ns) for _, names, ns in per_layer(by_period)] == consumers

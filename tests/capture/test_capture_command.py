@@ -32,11 +32,11 @@ def test_a_run_directory_is_left_also_when_the_command_fails(tmp_path: Path) -> 
     profkit("capture", "-o", "run", "--", "sh", "-c", "exit 7", cwd=tmp_path, **NSYS)
     assert names(tmp_path) == ["run"]
     run = run_dir.load(tmp_path / "run")
-    assert run.record["exit_code"] == 7
-    assert run.record["files"] == ["trace.nsys-rep", "trace.sqlite"]
-    assert run.record["trace_sha256"] == {"trace.sqlite": hashlib.sha256(run.trace_path.read_bytes()).hexdigest()}
-    assert run.record["profiler"]["name"] == "nsys"
-    assert run.record["profiler"]["version"] == "2025.3.1.90"
+    assert run.record.exit_code == 7
+    assert run.record.files == ["trace.nsys-rep", "trace.sqlite"]
+    assert run.record.trace_sha256 == {"trace.sqlite": hashlib.sha256(run.trace_path.read_bytes()).hexdigest()}
+    assert run.record.profiler.name == "nsys"
+    assert run.record.profiler.version == "2025.3.1.90"
     with sqlite3.connect(run.trace_path) as database:
         assert database.execute("SELECT name FROM META_DATA_EXPORT").fetchall() == [("EXPORT_SCHEMA_VERSION",)]
 
@@ -74,7 +74,7 @@ def test_a_signal_reaches_the_programs_group_and_its_exit_status_returns(
     running.send_signal(number)
     running.communicate(timeout=30)
     assert running.returncode == 40 + number
-    assert run_dir.load(tmp_path / "run").record["exit_code"] == 40 + number
+    assert run_dir.load(tmp_path / "run").record.exit_code == 40 + number
     wait_until(lambda: not alive(program_pid) and not alive(child), timeout_s=5)
 
 

@@ -18,6 +18,7 @@ from capture_cli import TOY, names, profkit
 pytest.importorskip("torch", reason="the dispatch profiler runs torch operators")
 pytest.importorskip("triton", reason="the workloads have Triton kernels")
 
+from profkit.model.run import WorkloadRecord
 from profkit.model.trace import Trace
 from profkit.readers import dispatch
 from profkit.runs import run_dir
@@ -90,34 +91,34 @@ def test_a_whole_step_loses_eight_launches_a_layer_and_no_work_unless_the_mask_i
     parts = {"qkv": 4, "absorb": 2, "gather": 1, "attention": 1, "v_up": 1, "o_proj": 1}
     for layer in range(2):
         assert {part: after[f"layers.{layer}.mla/{part}"] for part in parts} == parts
-    expected = eager.record["digests"]["outputs"]
+    expected = eager.record.digests.outputs
     assert sorted(expected) == ["layers.0.mla/combined", "layers.1.mla/combined", "layers.1.mla/hidden"]
-    assert fused.record["digests"]["outputs"] == expected
-    assert all(dropped.record["digests"]["outputs"][name] != digest for name, digest in expected.items())
+    assert fused.record.digests.outputs == expected
+    assert all(dropped.record.digests.outputs[name] != digest for name, digest in expected.items())
 
 
 def test_the_record_says_that_nothing_was_timed_or_computed(capture: Capture) -> None:
     run = capture(TOY, "fused", "--seed", "5", "--shape", "layers=2")
-    assert run.record["timed"] is False
-    assert run.record["untraced"] is None
-    assert run.record["digests"] is None
-    assert run.record["device"]["name"] == "cpu"
-    assert run.record["seed"] == 5
-    assert run.record["workload"] == {
-        "name": "toy_workload.py:TOY",
-        "variant": "fused",
-        "shapes": {"rows": 4, "width": 32, "layers": 2, "dtype": "fp32"},
-        "layers": 2,
-        "source": "file",
-    }
-    assert run.record["files"] == ["dispatch.json"]
-    assert run.record["trace_sha256"] == {"dispatch.json": hashlib.sha256(run.trace_path.read_bytes()).hexdigest()}
+    assert run.record.timed is False
+    assert run.record.untraced is None
+    assert run.record.digests is None
+    assert run.record.device.name == "cpu"
+    assert run.record.seed == 5
+    assert run.record.workload == WorkloadRecord(
+        name="toy_workload.py:TOY",
+        variant="fused",
+        shapes={"rows": 4, "width": 32, "layers": 2, "dtype": "fp32"},
+        layers=2,
+        source="file",
+    )
+    assert run.record.files == ["dispatch.json"]
+    assert run.record.trace_sha256 == {"dispatch.json": hashlib.sha256(run.trace_path.read_bytes()).hexdigest()}
     assert names(run.path) == ["dispatch.json", "run.json"]
 
 
 def test_with_bodies_equal_work_gives_equal_digests_and_lost_work_does_not(capture: Capture) -> None:
     digests = {
-        variant: capture(TOY, variant, "--run-bodies").record["digests"]["outputs"]
+        variant: capture(TOY, variant, "--run-bodies").record.digests.outputs
         for variant in ("unfused", "fused", "lossy")
     }
     assert sorted(digests["fused"]) == [f"layers.{layer}.toy/out" for layer in range(3)]
@@ -152,7 +153,7 @@ def test_an_existing_directory_is_kept_without_force_and_replaced_with_it(tmp_pa
     assert (tmp_path / "run" / "run.json").read_text() == before
     replaced = profkit(*arguments, "--variant", "lossy", "--force", cwd=tmp_path)
     assert replaced.returncode == 0, replaced.stderr
-    assert run_dir.load(tmp_path / "run").record["workload"]["variant"] == "lossy"
+    assert run_dir.load(tmp_path / "run").record.workload.variant == "lossy"
     assert names(tmp_path) == ["run"]
 
 
@@ -162,8 +163,8 @@ def test_variants_of_other_bits_are_judged_by_their_references(capture: Capture,
     default, sm_90, dropped = (
         capture("qsa-attention", variant, "--run-bodies", *shapes) for variant in ("default", "sm_90", "dropped")
     )
-    assert default.record["digests"]["outputs"] != sm_90.record["digests"]["outputs"]
-    assert [w["code"] for w in dropped.record["warnings"]] == ["outputs-off-reference"]
+    assert default.record.digests.outputs != sm_90.record.digests.outputs
+    assert [w.code for w in dropped.record.warnings] == ["outputs-off-reference"]
 
     kept = profkit("diff", default.path, sm_90.path, "--format", "json", cwd=tmp_path)
     lost = profkit("diff", default.path, dropped.path, "--format", "json", cwd=tmp_path)

@@ -71,17 +71,17 @@ def test_repetitions_are_timed_share_one_floor_and_keep_no_report(profiler: str,
     runs = run_dir.find(tmp_path / "session")
     assert [run.path.parts[-3] for run in runs] == ["fused", "unfused"]
     first, second = (run.record for run in runs)
-    assert first["floor"] == second["floor"]
-    assert first["floor"]["profiler"]["name"] == profiler
+    assert first.floor == second.floor
+    assert first.floor.profiler.name == profiler
     for run in runs:
-        assert run.record["untraced"]["median"] > 0
-        assert run.record["untraced_digests_equal"] is True
-        assert run.record["warnings"] == []
-        assert run.record["set_aside"] is None
-        assert names(run.path) == sorted(["run.json", str(run.record["trace"])])
+        assert run.record.untraced.median > 0
+        assert run.record.untraced_digests_equal is True
+        assert run.record.warnings == []
+        assert run.record.set_aside is None
+        assert names(run.path) == sorted(["run.json", str(run.record.trace)])
 
 
 def test_no_floor_measures_none(tmp_path: Path) -> None:
     done = profkit("capture", TOY, "--profiler", "torch", "--no-floor", "-o", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert run_dir.load(tmp_path / "run").record["floor"] is None
+    assert run_dir.load(tmp_path / "run").record.floor is None

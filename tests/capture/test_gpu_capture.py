@@ -58,15 +58,15 @@ def profiler(request: pytest.FixtureRequest) -> str:
 
 def test_the_record_is_whole(capture: Capture, profiler: str) -> None:
     record = capture(profiler, "fused").record
-    assert record["profiler"]["name"] == profiler
-    assert record["timed"] is True
-    assert record["replays"] == REPLAYS
-    assert record["compiles"]["before"] >= 1
-    assert record["compiles"]["inside"] == []
-    assert record["warnings"] == []
-    assert record["untraced"]["replays"] >= REPLAYS
-    assert 0 < record["untraced"]["min"] <= record["untraced"]["median"] <= record["untraced"]["max"]
-    assert record["untraced_digests_equal"] is True
+    assert record.profiler.name == profiler
+    assert record.timed is True
+    assert record.replays == REPLAYS
+    assert record.compiles.before >= 1
+    assert record.compiles.inside == []
+    assert record.warnings == []
+    assert record.untraced.replays >= REPLAYS
+    assert 0 < record.untraced.min <= record.untraced.median <= record.untraced.max
+    assert record.untraced_digests_equal is True
 
 
 def test_the_step_is_timed_at_graph_level_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -76,16 +76,16 @@ def test_the_step_is_timed_at_graph_level_where_that_is_asked_for(tmp_path: Path
     assert done.returncode == 0, done.stderr
     record = run_dir.load(tmp_path / "run").record
     if nsys.find().release < (2024, 1):
-        assert [w["code"] for w in record["warnings"]] == ["graph-level-not-measured"]
+        assert [w.code for w in record.warnings] == ["graph-level-not-measured"]
         return
-    assert record["warnings"] == []
-    assert record["graph_level"]["replays"] == record["replays"]
-    assert 0 < record["untraced"]["min"] <= record["graph_level"]["median"]
+    assert record.warnings == []
+    assert record.graph_level.replays == record.replays
+    assert 0 < record.untraced.min <= record.graph_level.median
     assert "traced at graph level: " in done.stdout
 
 
 def test_digests_tell_lost_work_from_fused_work(capture: Capture, profiler: str) -> None:
-    outputs = {v: capture(profiler, v).record["digests"]["outputs"] for v in ("unfused", "fused", "lossy")}
+    outputs = {v: capture(profiler, v).record.digests.outputs for v in ("unfused", "fused", "lossy")}
     assert outputs["unfused"] == outputs["fused"]
     assert all(outputs["lossy"][name] != digest for name, digest in outputs["fused"].items())
 
@@ -104,7 +104,7 @@ def test_the_torch_trace_holds_every_replay_and_the_layers_names(capture: Captur
 def test_auto_uses_a_profiler_that_times(tmp_path: Path) -> None:
     done = profkit("capture", TOY, "-o", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert run_dir.load(tmp_path / "run").record["timed"] is True
+    assert run_dir.load(tmp_path / "run").record.timed is True
 
 
 def test_a_compilation_inside_the_window_is_recorded_and_reported(tmp_path: Path) -> None:
@@ -115,5 +115,5 @@ def test_a_compilation_inside_the_window_is_recorded_and_reported(tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert "warning: compiled-inside-window" in done.stdout
     record = run_dir.load(tmp_path / "run").record
-    assert [entry["name"] for entry in record["compiles"]["inside"]] == ["late_kernel"]
-    assert [warning["code"] for warning in record["warnings"]] == ["compiled-inside-window"]
+    assert [entry.name for entry in record.compiles.inside] == ["late_kernel"]
+    assert [warning.code for warning in record.warnings] == ["compiled-inside-window"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from capture_cli import HERE, TOY, names, profkit
 
+from profkit.model.run import RepetitionRecord
 from profkit.runs import run_dir
 
 #: Many processes that import torch: `make test-all` runs them, `make test` does not.
@@ -54,18 +55,16 @@ def test_the_first_arm_alternates(recorded: Path) -> None:
         "fused-2/1/0",
         "fused/1/0",
     ]
-    assert [run.record["repetition"]["sequence"] for run in by_time] == list(range(4))
+    assert [run.record.repetition.sequence for run in by_time] == list(range(4))
 
 
 def test_an_arm_against_itself_gets_a_name_of_its_own_and_the_same_variant(recorded: Path) -> None:
     assert names(recorded / "session") == ["capture.json", "fused", "fused-2"]
     runs = run_dir.find(recorded / "session")
-    assert {run.record["workload"]["variant"] for run in runs} == {"fused"}
-    assert run_dir.load(recorded / "session" / "fused-2" / "1" / "0").record["repetition"] == {
-        "arm": "fused-2",
-        "pair": 1,
-        "sequence": 2,
-    }
+    assert {run.record.workload.variant for run in runs} == {"fused"}
+    assert run_dir.load(recorded / "session" / "fused-2" / "1" / "0").record.repetition == RepetitionRecord(
+        arm="fused-2", pair=1, sequence=2
+    )
 
 
 def test_plain_lines_say_what_runs_and_how_long_is_left(recorded: Path) -> None:
@@ -108,8 +107,8 @@ def test_a_compilation_inside_the_window_sets_a_repetition_aside_with_a_count(co
     edit(stalled, compiles={"before": 1, "inside": [{"name": "late_kernel", "seconds": 0.5}]})
     done = profkit(*CONTROL, "-o", control, cwd=control.parent)
     assert "set aside: 1 of 4 repetitions\n  fused, pair 1: compiled-inside-window: 1 compilation ran" in done.stdout
-    marked = {run.path.relative_to(control).as_posix(): run.record["set_aside"] for run in run_dir.find(control)}
-    assert marked.pop("fused/1/0")["code"] == "compiled-inside-window"
+    marked = {run.path.relative_to(control).as_posix(): run.record.set_aside for run in run_dir.find(control)}
+    assert marked.pop("fused/1/0").code == "compiled-inside-window"
     assert set(marked.values()) == {None}
     assert names(stalled) == ["dispatch.json", "run.json"]
 

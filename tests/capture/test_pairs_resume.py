@@ -52,7 +52,7 @@ def test_an_interrupt_keeps_what_is_finished_and_the_same_command_resumes(tmp_pa
     assert "repetition 2 of 2: fused, pair 1\n" in resumed.stderr
     assert "recorded: 2 of 2 repetitions, 1 of them now" in resumed.stdout
     assert (first / "0" / "run.json").stat().st_mtime_ns == before
-    assert run_dir.load(second / "0").record["repetition"]["sequence"] == 1
+    assert run_dir.load(second / "0").record.repetition.sequence == 1
 
 
 def test_what_a_killed_capture_left_half_done_is_removed(tmp_path: Path) -> None:

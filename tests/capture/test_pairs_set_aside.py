@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profkit.capture.set_aside import RULE, judge, outliers
+from profkit.model.run import CompileRecord, CompilesRecord, RunRecord, StepTimesRecord
 
 QUIET = [738.8, 739.1, 738.2, 740.0, 737.9, 738.5]
 
 
-def record(median_us: float | None, *compiled: str) -> dict[str, Any]:
-    """The part of run.json that is judged."""
-    return {
-        "untraced": None if median_us is None else {"median": median_us},
-        "compiles": {"before": 2, "inside": [{"name": name, "seconds": 0.1} for name in compiled]},
-    }
+def record(median_us: float | None, *compiled: str) -> RunRecord:
+    """A run.json with what is judged."""
+    return RunRecord(
+        trace="trace.sqlite",
+        untraced=None if median_us is None else StepTimesRecord(median=median_us),
+        compiles=CompilesRecord(before=2, inside=[CompileRecord(name=name, seconds=0.1) for name in compiled]),
+    )
 
 
-def aside(records: Sequence[dict[str, Any]]) -> list[str | None]:
+def aside(records: Sequence[RunRecord]) -> list[str | None]:
     """The code of each verdict."""
-    return [verdict["code"] if verdict else None for verdict in judge([[own] for own in records])]
+    return [verdict.code if verdict else None for verdict in judge([[own] for own in records])]
 
 
 @pytest.mark.parametrize("stalled_us", [900.0, 500.0])
@@ -73,8 +74,8 @@ def test_a_compilation_inside_the_window_comes_first_and_is_not_among_those_judg
 def test_the_message_says_what_was_measured_and_by_which_rule() -> None:
     verdict = judge([[record(median_us)] for median_us in (*QUIET, 900.0)])[-1]
     assert verdict is not None
-    assert "took 900.0 us where the median of the arm's 7 repetitions is 738.8 us" in verdict["message"]
-    assert f"{RULE.deviations:g} robust standard deviations and 5%" in verdict["message"]
+    assert "took 900.0 us where the median of the arm's 7 repetitions is 738.8 us" in str(verdict.message)
+    assert f"{RULE.deviations:g} robust standard deviations and 5%" in str(verdict.message)
 
 
 def test_repetitions_without_times_are_judged_by_compilations_alone() -> None:
@@ -85,10 +86,10 @@ def test_the_ranks_of_a_repetition_are_judged_together() -> None:
     quiet = [[record(738.0), record(740.0)] for _ in range(3)]
     # One rank that stalls stalls the repetition; ranks that differ alike in all repetitions are no outliers.
     found = judge([*quiet, [record(738.0), record(2000.0)], [record(738.0), record(740.0, "late")]])
-    assert [verdict and verdict["code"] for verdict in found] == [
+    assert [verdict and verdict.code for verdict in found] == [
         *([None] * 3),
         "step-time-outlier",
         "compiled-inside-window",
     ]
     assert found[3] is not None
-    assert "took 1369.0 us" in found[3]["message"]
+    assert "took 1369.0 us" in str(found[3].message)

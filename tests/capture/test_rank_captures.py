@@ -6,7 +6,6 @@ import json
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from capture_cli import HERE, STUB_NSYS, TOY, alive, names, profkit, start, wait_until
@@ -15,6 +14,7 @@ from profkit.capture import ranks
 from profkit.capture.job import Job
 from profkit.capture.plan import resolve_shapes
 from profkit.errors import ProfkitError
+from profkit.model.run import RankRecord
 from profkit.model.workload import BuildContext, Shape, Step, Workload
 from profkit.runs import run_dir
 
@@ -30,9 +30,9 @@ DISPATCH = ("--profiler", "dispatch", "--nproc", "2")
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 
 
-def rank_records(path: Path) -> list[dict[str, Any]]:
+def rank_records(path: Path) -> list[RankRecord]:
     """The `ranks` field of every run at `path`."""
-    return [run.record["ranks"] for run in run_dir.find(path)]
+    return [run.record.ranks for run in run_dir.find(path)]
 
 
 def test_two_ranks_of_the_combine_from_capture_to_diff(tmp_path: Path) -> None:
@@ -44,13 +44,13 @@ def test_two_ranks_of_the_combine_from_capture_to_diff(tmp_path: Path) -> None:
     assert names(tmp_path) == ["eager", "fused"]
     assert names(tmp_path / "eager") == ["0", "1"]
     described = rank_records(tmp_path / "eager")
-    assert [(r["rank"], r["world_size"], r["backend"]) for r in described] == [(0, 2, "gloo"), (1, 2, "gloo")]
-    jobs = {r["job"] for r in described}
+    assert [(r.rank, r.world_size, r.backend) for r in described] == [(0, 2, "gloo"), (1, 2, "gloo")]
+    jobs = {r.job for r in described}
     assert len(jobs) == 1
-    assert jobs.isdisjoint(r["job"] for r in rank_records(tmp_path / "fused"))
+    assert jobs.isdisjoint(r.job for r in rank_records(tmp_path / "fused"))
     runs = run_dir.find(tmp_path / "eager")
-    assert all(run.record["workload"]["shapes"]["ranks"] == 2 for run in runs)
-    digests = [run.record["digests"]["outputs"] for run in runs]
+    assert all(run.record.workload.shapes["ranks"] == 2 for run in runs)
+    digests = [run.record.digests.outputs for run in runs]
     assert all(digests[0][name] != digests[1][name] for name in digests[0]), "each rank has other inputs"
 
     diff = profkit("diff", "eager", "fused", "--format", "json", cwd=tmp_path)
@@ -161,17 +161,17 @@ def test_repetitions_hold_all_ranks_and_resume(tmp_path: Path) -> None:
     assert [run.path.relative_to(tmp_path / "session").as_posix() for run in runs] == [
         f"{arm}/{pair}/{rank}" for arm in ("fused", "unfused") for pair in (0, 1) for rank in (0, 1)
     ]
-    assert len({run.record["ranks"]["job"] for run in runs}) == 4
-    assert {run.record["repetition"]["pair"] for run in runs} == {0, 1}
+    assert len({run.record.ranks.job for run in runs}) == 4
+    assert {run.record.repetition.pair for run in runs} == {0, 1}
     # WHEN a repetition is missing, all of its ranks are recorded again, and no other.
     kept, lost = (tmp_path / "session" / arm / "0" for arm in ("unfused", "fused"))
-    before = run_dir.load(kept / "1").record["ranks"]["job"]
+    before = run_dir.load(kept / "1").record.ranks.job
     shutil.rmtree(lost)
     again = profkit(*repeated, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "recorded: 4 of 4 repetitions, 1 of them now" in again.stdout
-    assert run_dir.load(kept / "1").record["ranks"]["job"] == before
-    assert len({record["job"] for record in rank_records(lost)}) == 1
+    assert run_dir.load(kept / "1").record.ranks.job == before
+    assert len({record.job for record in rank_records(lost)}) == 1
     other = profkit("capture", TOY, *arms, "--profiler", "dispatch", "-o", "session", cwd=tmp_path)
     assert other.returncode == 2
     assert "nproc was 2, now null" in other.stderr
@@ -198,7 +198,7 @@ def test_under_torchrun_one_process_captures_for_all(tmp_path: Path) -> None:
     assert names(tmp_path) == []
     done = profkit(*arguments, cwd=tmp_path, RANK="0", MASTER_PORT="1", **TORCHRUN)
     assert done.returncode == 0, done.stderr
-    assert [record["rank"] for record in rank_records(tmp_path / "run")] == [0, 1]
+    assert [record.rank for record in rank_records(tmp_path / "run")] == [0, 1]
 
 
 def test_another_number_of_processes_than_torchrun_started_is_refused(tmp_path: Path) -> None:

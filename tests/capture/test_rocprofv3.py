@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from capture_cli import HERE, TOY, names, profkit, start, wait_until
 
+from profkit import readers
 from profkit.capture import ranges, rocprofv3
 from profkit.errors import ProfkitError
-from profkit.readers import detect
 from profkit.runs import run_dir
 
 # The builders of recordings are those of the readers' tests.
@@ -134,7 +134,7 @@ def capture(tmp_path: Path, *command: str, **environment: str) -> run_dir.Run:
 
 
 def counts(path: Path) -> Sequence[int]:
-    trace = detect.read(path)
+    trace = readers.read(path)
     return [len(trace.ops), len(trace.launches), len(trace.ranges)]
 
 
@@ -142,15 +142,15 @@ def test_a_database_is_kept_under_the_name_of_its_process(tmp_path: Path, databa
     run = capture(tmp_path, "sh", "-c", "echo $$ > pid", "--token=hunter2", STUB_ROCPROFV3_RECORDING=str(database))
 
     pid = (tmp_path / "pid").read_text().strip()
-    assert run.record["trace"] == f"{pid}_results.db"
-    assert run.record["files"] == [f"{pid}_results.db"]
+    assert run.record.trace == f"{pid}_results.db"
+    assert run.record.files == [f"{pid}_results.db"]
     assert counts(run.trace_path) == counts(database)
     assert counts(database)[0] > 0
-    profiler = run.record["profiler"]
-    assert (profiler["name"], profiler["version"]) == ("rocprofv3", "1.1.0")
-    assert "--marker-trace" in profiler["arguments"]
-    assert run.record["warnings"] == []
-    assert "hunter2" not in json.dumps(run.record)
+    profiler = run.record.profiler
+    assert (profiler.name, profiler.version) == ("rocprofv3", "1.1.0")
+    assert "--marker-trace" in profiler.arguments
+    assert run.record.warnings == []
+    assert "hunter2" not in str(run.record)
 
 
 def test_csv_of_an_older_one_keeps_its_companions(tmp_path: Path, csv_folder: Path) -> None:
@@ -158,9 +158,9 @@ def test_csv_of_an_older_one_keeps_its_companions(tmp_path: Path, csv_folder: Pa
     run = capture(tmp_path, "true", **environment)
 
     kinds = [name.partition("_")[2] for name in names(csv_folder)]
-    assert [name.partition("_")[2] for name in run.record["files"]] == kinds
-    assert list(run.record["trace_sha256"]) == run.record["files"]
-    assert run.record["trace"].endswith("_kernel_trace.csv")
+    assert [name.partition("_")[2] for name in run.record.files] == kinds
+    assert list(run.record.trace_sha256) == run.record.files
+    assert run.record.trace.endswith("_kernel_trace.csv")
     assert counts(run.trace_path) == counts(csv_folder / "717_kernel_trace.csv")
     assert counts(run.trace_path)[1] > 0
 
@@ -170,11 +170,11 @@ def test_no_process_overwrites_another(tmp_path: Path, database: Path) -> None:
     environment = {"STUB_ROCPROFV3_RECORDING": str(database), "STUB_ROCPROFV3_PROCESSES": "8"}
     run = capture(tmp_path, "true", **environment)
 
-    assert len(run.record["files"]) == len(set(run.record["files"])) == 8
-    assert run.record["trace"] in run.record["files"]
-    (warning,) = run.record["warnings"]
-    assert warning["code"] == "several-processes"
-    assert "8 processes were recorded" in warning["message"]
+    assert len(run.record.files) == len(set(run.record.files)) == 8
+    assert run.record.trace in run.record.files
+    (warning,) = run.record.warnings
+    assert warning.code == "several-processes"
+    assert "8 processes were recorded" in warning.message
 
 
 def test_the_process_with_the_most_recorded_is_the_trace(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_the_programs_exit_status_returns_and_a_directory_is_left(tmp_path: Path
     done = profkit(*arguments, cwd=tmp_path, stdin="in", **environment)
 
     assert (done.returncode, done.stdout) == (7, "in")
-    assert run_dir.load(tmp_path / "run").record["exit_code"] == 7
+    assert run_dir.load(tmp_path / "run").record.exit_code == 7
 
 
 def test_a_signal_reaches_the_program(tmp_path: Path, database: Path) -> None:
@@ -266,10 +266,10 @@ def test_a_workloads_run_directory_is_whole(tmp_path: Path, database: Path) -> N
     assert done.returncode == 0, done.stderr
 
     run = run_dir.load(tmp_path / "run")
-    assert run.record["profiler"]["name"] == "rocprofv3"
-    assert run.record["profiler"]["ranges"] == "torch.cuda.nvtx"
-    assert run.record["untraced"]["median"] > 0
-    assert run.record["files"] == [run.record["trace"]]
+    assert run.record.profiler.name == "rocprofv3"
+    assert run.record.profiler.ranges == "torch.cuda.nvtx"
+    assert run.record.untraced.median > 0
+    assert run.record.files == [run.record.trace]
     assert counts(run.trace_path) == counts(database)
 
 

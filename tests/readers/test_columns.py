@@ -10,7 +10,7 @@ from builders import us
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.readers.columns import broken_rows, integers, microseconds_to_ns
+from profkit.readers.rows import broken_rows, integers, microseconds_to_ns
 
 INT64 = np.iinfo(np.int64)
 

@@ -21,7 +21,7 @@ from builders import SHARED
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import NONE
-from profkit.readers.detect import read
+from profkit.readers import read
 
 CORPUS = SHARED / "corpus"
 H200 = SHARED / "h200"

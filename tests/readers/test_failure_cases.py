@@ -19,12 +19,12 @@ import pytest
 from adbc_driver_sqlite import dbapi
 from recordings import FORMATS, SECRET, Kernel, Launch, Range, Recording, nsys_sqlite
 
+from profkit import readers
 from profkit.cli import main
 from profkit.counting.count import take_census
 from profkit.errors import ProfkitError
 from profkit.model.selection import Selection
 from profkit.model.trace import NONE, Trace
-from profkit.readers import detect
 
 Write = Callable[[Path, Recording], Path]
 every_format = pytest.mark.parametrize("write", FORMATS.values(), ids=FORMATS.keys())
@@ -48,7 +48,7 @@ def test_f4_one_correlation_id_in_two_processes(tmp_path: Path, write: Write) ->
     kernels = [Kernel("a", 20, 30, pid=10), Kernel("b", 21, 31, pid=20), Kernel("orphan", 40, 41, 99, pid=20)]
     launches = [Launch(5, pid=10), Launch(6, pid=20)]
 
-    trace = detect.read(write(tmp_path, Recording(kernels, launches)))
+    trace = readers.read(write(tmp_path, Recording(kernels, launches)))
 
     # THEN each kernel belongs to its process's launch, and the orphan is counted and not guessed
     if trace.info.format == "kineto":
@@ -66,7 +66,7 @@ def test_f4_one_correlation_id_in_two_processes(tmp_path: Path, write: Write) ->
 def test_f4_every_kernel_without_its_launch_is_unattributed(tmp_path: Path, write: Write) -> None:
     kernels = [Kernel("k", 10 * i, 10 * i + 5, i) for i in range(1, 8)]
 
-    trace = detect.read(write(tmp_path, Recording(kernels, [Launch(1, correlation=3)])))
+    trace = readers.read(write(tmp_path, Recording(kernels, [Launch(1, correlation=3)])))
 
     assert take_census(trace, Selection()).ledger.unattributed == 6
 
@@ -83,7 +83,7 @@ def test_f4_every_kernel_without_its_launch_is_unattributed(tmp_path: Path, writ
 def test_f6_rows_without_times_are_set_aside(tmp_path: Path, write: Write, start: int, end: int) -> None:
     kernels = [Kernel("good", 20, 30), Kernel("broken", start, end), Kernel("empty", 35, 35)]
 
-    trace = detect.read(write(tmp_path, Recording(kernels, [Launch(5)])))
+    trace = readers.read(write(tmp_path, Recording(kernels, [Launch(5)])))
 
     assert trace.ops["name"].tolist() == ["good", "empty"]
     assert trace.set_aside["name"].tolist() == ["broken"]
@@ -108,7 +108,7 @@ def test_f8_a_column_that_is_absent_is_named_with_its_table_and_version(
     alter(path, f'ALTER TABLE {table} DROP COLUMN "{column}"')
 
     with pytest.raises(ProfkitError) as caught:
-        detect.read(path)
+        readers.read(path)
 
     assert f"table {table} has no column {column} (export by nsys 2025.3.1.90)" in str(caught.value)
     assert "nsys export -t sqlite" in str(caught.value)
@@ -119,7 +119,7 @@ def test_f8_a_column_that_can_be_missed_makes_a_smaller_answer(tmp_path: Path, c
     path = nsys_sqlite(tmp_path, Recording([Kernel("k", 1, 2)], [Launch(0)]))
     alter(path, f"ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN {column}")
 
-    ops = detect.read(path).ops
+    ops = readers.read(path).ops
 
     assert ops[["name", "start", "end"]].to_numpy().tolist() == [["k", 1, 2]]
 
@@ -133,7 +133,7 @@ def test_f8_node_events_under_either_name_are_found_by_their_columns(tmp_path: P
     if table != "CUDA_GRAPH_EVENTS":
         alter(path, "CREATE TABLE CUDA_GRAPH_EVENTS (start, end, globalTid, graphId, graphExecId)")
 
-    nodes = detect.read(path).nodes
+    nodes = readers.read(path).nodes
 
     assert nodes[["node", "origin", "created", "thread"]].to_numpy().tolist() == [[77, NONE, 5, 11]]
 
@@ -167,7 +167,7 @@ def nsys_step(folder: Path) -> Path:
 def test_f9_rows_without_an_end(tmp_path: Path) -> None:
     rows = [(0, None, DOMAIN, "a domain", 10), (1, None, MARK, "a mark", 10), (15, None, PUSH_POP, "mla", 10)]
 
-    trace = detect.read(nvtx(nsys_step(tmp_path), *rows))
+    trace = readers.read(nvtx(nsys_step(tmp_path), *rows))
 
     # THEN the unclosed range lasts to the end of the recording, which is said; a creation and a mark are no ranges
     ranges = trace.ranges[["text", "end", "clipped"]].to_numpy().tolist()
@@ -181,7 +181,7 @@ def test_f15_start_end_ranges_stay_out_of_the_stack(tmp_path: Path) -> None:
     # GIVEN requests that begin on one thread, end on another, and mostly never
     requests = [(2 * i, None if i % 5 else 200, START_END, f"layers.{i}.request", 10 + i % 3) for i in range(1, 50)]
 
-    trace = detect.read(nvtx(nsys_step(tmp_path), *requests))
+    trace = readers.read(nvtx(nsys_step(tmp_path), *requests))
 
     assert trace.ranges.groupby("nested").size().to_dict() == {False: 49, True: 1}
     assert int(trace.ranges["clipped"].sum()) == 40
@@ -200,7 +200,7 @@ def test_f15_start_end_ranges_stay_out_of_the_stack(tmp_path: Path) -> None:
     ],
 )
 def test_hook_texts_are_reduced_to_the_module(tmp_path: Path, write: Write, text: str, module: str) -> None:
-    ranges = detect.read(write(tmp_path, Recording([Kernel("k", 5, 6)], [Launch(2)], [Range(text, 1, 9)]))).ranges
+    ranges = readers.read(write(tmp_path, Recording([Kernel("k", 5, 6)], [Launch(2)], [Range(text, 1, 9)]))).ranges
 
     assert ranges["text"].tolist() == [module]
 
@@ -228,7 +228,7 @@ def test_hook_texts_are_reduced_to_the_module(tmp_path: Path, write: Write, text
 def test_f10_launches_by_either_api_and_any_abi(tmp_path: Path, recorded: str, api: str | None) -> None:
     path = nsys_sqlite(tmp_path, Recording([Kernel("k", 5, 6)], [Launch(1, name=recorded)]))
 
-    launches = detect.read(path).launches
+    launches = readers.read(path).launches
 
     assert launches["api"].tolist() == ([] if api is None else [api])
     assert not any("_v" in name or "_ptsz" in name for name in launches["name"])
@@ -243,7 +243,7 @@ def test_f11_eight_workers_in_one_file_stay_eight(tmp_path: Path) -> None:
     for name in ("nsys sqlite", "nsys parquet", "rocprofv3 csv", "rocprofv3 json", "rocpd"):
         folder = tmp_path / name
         folder.mkdir()
-        trace = detect.read(FORMATS[name](folder, Recording(kernels, launches)))
+        trace = readers.read(FORMATS[name](folder, Recording(kernels, launches)))
 
         assert pid_of_each(trace, trace.ops, "name") == {f"of {p}": p for p in range(10, 18)}
         # Only CSV has to infer it, which is said.
@@ -258,7 +258,7 @@ def test_f11_a_file_that_workers_overwrote_in_turns_is_refused_with_the_fix(tmp_
     path.write_text(path.read_text() * 2)
 
     with pytest.raises(ProfkitError, match=r"line 3: the header stands here again.* rocprofv3 -o NAME_%pid%"):
-        detect.read(path)
+        readers.read(path)
 
 
 COLLECTIVES = [
@@ -271,7 +271,7 @@ COLLECTIVES = [
 @every_format
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_f11_one_rank_of_several_is_said(tmp_path: Path, write: Write, name: str) -> None:
-    trace = detect.read(write(tmp_path, Recording([Kernel("k", 5, 6), Kernel(name, 7, 9)], [Launch(1)])))
+    trace = readers.read(write(tmp_path, Recording([Kernel("k", 5, 6), Kernel(name, 7, 9)], [Launch(1)])))
 
     (note,) = [d for d in trace.info.diagnostics if d.code == "one-of-several-processes"]
     assert ("%pid%" in note.message) == (trace.info.vendor == "amd")
@@ -285,7 +285,7 @@ def test_f11_nothing_is_said_where_nothing_is_missing(tmp_path: Path, write: Wri
     for number, recording in enumerate((alone, both)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert "one-of-several-processes" not in codes(detect.read(write(folder, recording)))
+        assert "one-of-several-processes" not in codes(readers.read(write(folder, recording)))
 
 
 # -- F16, F20: little or nothing --------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_f11_nothing_is_said_where_nothing_is_missing(tmp_path: Path, write: Wri
 
 @every_format
 def test_f16_without_any_call_the_answer_is_smaller(tmp_path: Path, write: Write) -> None:
-    trace = detect.read(write(tmp_path, Recording([Kernel("k", 5, 6)])))
+    trace = readers.read(write(tmp_path, Recording([Kernel("k", 5, 6)])))
 
     assert (len(trace.ops), len(trace.launches), len(trace.ranges)) == (1, 0, 0)
     assert {p.rank for p in trace.info.processes} <= {None}
@@ -305,7 +305,7 @@ def test_f16_ranges_alone_open_and_say_that_nothing_ran(
 ) -> None:
     path = write(tmp_path, Recording(ranges=[Range("layers.0", 1, 9)]))
 
-    trace = detect.read(path)
+    trace = readers.read(path)
 
     assert (len(trace.ops), len(trace.ranges)) == (0, 1)
     if path.is_file():
@@ -335,7 +335,7 @@ def test_f20_few_kernels(tmp_path: Path, write: Write, count: int) -> None:
     kernels = [Kernel(f"k{i}", 10 * i, 10 * i + 5, i) for i in range(1, count + 1)]
     launches = [Launch(10 * i - 5, i) for i in range(1, count + 1)] or [Launch(1)]
 
-    trace = detect.read(write(tmp_path, Recording(kernels, launches, [Range("layers.0", 0, 2000)])))
+    trace = readers.read(write(tmp_path, Recording(kernels, launches, [Range("layers.0", 0, 2000)])))
 
     assert trace.ops["name"].tolist() == [k.name for k in kernels]
     assert int((trace.ops["end"] - trace.ops["start"]).sum()) == 5 * count
@@ -357,7 +357,7 @@ def test_f20_few_kernels(tmp_path: Path, write: Write, count: int) -> None:
     ],
 )
 def test_f17_names_arrive_as_recorded(tmp_path: Path, write: Write, name: str) -> None:
-    trace = detect.read(write(tmp_path, Recording([Kernel(name, 5, 6)], [Launch(1)])))
+    trace = readers.read(write(tmp_path, Recording([Kernel(name, 5, 6)], [Launch(1)])))
 
     assert trace.ops["name"].tolist() == [name]
 
@@ -374,9 +374,10 @@ INSERT INTO NVTX_EVENTS SELECT 10 * i, 10 * i + 5, 59, 'model.layers.' || (i % 6
 PEAK = """
 import resource, sys, pathlib
 import adbc_driver_sqlite.dbapi, pandas, pyarrow.compute, pyarrow.parquet
-from profkit.readers import detect, nsys, nsys_parquet, unsupported
+from profkit import readers
+from profkit.readers import nsys, nsys_parquet, unsupported
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-ranges = detect.read(pathlib.Path(sys.argv[1])).ranges
+ranges = readers.read(pathlib.Path(sys.argv[1])).ranges
 print(len(ranges), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
@@ -431,7 +432,7 @@ def private(folder: Path, write: Write) -> Path:
 def test_f24_a_trace_holds_nothing_of_the_environment(tmp_path: Path, write: Write) -> None:
     path = private(tmp_path, write)
     files = path.iterdir() if path.is_dir() else [path]
-    trace = detect.read(path)
+    trace = readers.read(path)
 
     held = repr(trace.info) + "".join(
         repr(list(table[column].cat.categories))

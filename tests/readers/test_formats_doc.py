@@ -27,7 +27,7 @@ from builders import (
 from test_nsys_parquet import parquetdir
 
 from profkit.model.trace import NONE, Trace
-from profkit.readers.detect import read
+from profkit.readers import read
 
 DOC = Path(__file__).parents[2] / "docs" / "formats.md"
 H200 = SHARED / "h200"

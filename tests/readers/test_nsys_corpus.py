@@ -83,12 +83,3 @@ def test_nothing_of_the_recorded_environment_is_kept() -> None:
         for column in ("name", "text", "domain", "kernel"):
             kept += [str(c) for c in table[column].cat.categories] if column in table else []
     assert [s for s in secrets if any(s in text for text in kept)] == []
-
-
-@FILES
-def test_batches_hold_the_same_ops(name: str) -> None:
-    path = FIXTURES / name
-    trace = nsys.read(path)
-    batches = list(nsys.op_batches(path))
-    assert sum(len(b) for b in batches) == len(trace.ops) + len(trace.set_aside)
-    assert sum(int(b["start"].sum()) for b in batches) == int(trace.ops["start"].sum() + trace.set_aside["start"].sum())

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from builders import SHARED
 
+from profkit import readers
 from profkit.errors import ProfkitError
 from profkit.model.trace import OP_DETAIL, Trace
-from profkit.readers import detect, nsys_parquet
+from profkit.readers import nsys_parquet
 
 H200 = SHARED / "h200"
 CORPUS = SHARED / "corpus"
@@ -71,9 +72,9 @@ def assert_same(left: Trace, right: Trace) -> None:
 
 @pytest.mark.parametrize("path", exports())
 def test_a_whole_trace_is_the_same(tmp_path: Path, path: Path) -> None:
-    expected = detect.read(path, detail=True)
+    expected = readers.read(path, detail=True)
 
-    trace = detect.read(parquetdir(path, tmp_path / "x_pqtdir"), detail=True)
+    trace = readers.read(parquetdir(path, tmp_path / "x_pqtdir"), detail=True)
 
     assert_same(trace, expected)
     assert trace.info.format == "nsys parquet"
@@ -99,7 +100,7 @@ def minimal(folder: Path, **kernel: Any) -> Path:
 
 
 def test_ids_with_the_highest_bit_wrap(tmp_path: Path) -> None:
-    trace = detect.read(minimal(tmp_path / "x"))
+    trace = readers.read(minimal(tmp_path / "x"))
 
     assert [p.pid for p in trace.info.processes] == [77]
     assert set(trace.ops["process"]) == set(trace.ranges["process"]) == {0}
@@ -107,7 +108,7 @@ def test_ids_with_the_highest_bit_wrap(tmp_path: Path) -> None:
 
 
 def test_registered_and_plain_texts_are_both_read(tmp_path: Path) -> None:
-    ranges = detect.read(minimal(tmp_path / "x")).ranges
+    ranges = readers.read(minimal(tmp_path / "x")).ranges
 
     assert ranges[["text", "end", "clipped"]].values.tolist() == [["registered", 60, False], ["plain", 60, True]]
     assert list(ranges["text"].cat.categories) == ["plain", "registered"]
@@ -115,9 +116,9 @@ def test_registered_and_plain_texts_are_both_read(tmp_path: Path) -> None:
 
 def test_any_file_of_the_export_opens_it_whatever_its_name(tmp_path: Path) -> None:
     folder = minimal(tmp_path / "not called so")
-    whole = detect.read(folder)
+    whole = readers.read(folder)
 
-    assert_same(detect.read(folder / "StringIds.parquet"), whole)
+    assert_same(readers.read(folder / "StringIds.parquet"), whole)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 99])
@@ -128,7 +129,7 @@ def test_traces_of_few_kernels(tmp_path: Path, rows: int) -> None:
     strings = {"id": pa.array(range(rows), pa.int32()), "value": pa.array([f"k{i}" for i in range(rows)], pa.string())}
     folder = write(tmp_path / "x", CUPTI_ACTIVITY_KIND_KERNEL=kernels, StringIds=strings)
 
-    ops = detect.read(folder).ops
+    ops = readers.read(folder).ops
 
     assert ops["name"].tolist() == [f"k{i}" for i in range(rows)]
 
@@ -151,7 +152,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, case: int) -> None:
     spoil()
 
     with pytest.raises(ProfkitError, match=message):
-        detect.read(tmp_path / "x")
+        readers.read(tmp_path / "x")
 
 
 def test_other_directories_and_parquet_files_are_no_export(tmp_path: Path) -> None:
@@ -160,9 +161,9 @@ def test_other_directories_and_parquet_files_are_no_export(tmp_path: Path) -> No
 
     assert not nsys_parquet.is_export(tmp_path)
     with pytest.raises(ProfkitError, match="a directory without run"):
-        detect.read(tmp_path)
+        readers.read(tmp_path)
     with pytest.raises(ProfkitError, match="of no format that profkit knows"):
-        detect.read(path)
+        readers.read(path)
 
 
 def test_only_the_strings_that_are_referred_to_are_kept(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_only_the_strings_that_are_referred_to_are_kept(tmp_path: Path) -> None:
     strings = {"id": [1, 2, 3], "value": ["k", "registered", "TOKEN=SECRET"]}
     write(folder, StringIds=strings, META_DATA_CAPTURE={"name": ["ENVIRONMENT_VARIABLE"], "value": ["TOKEN=SECRET"]})
 
-    trace = detect.read(folder)
+    trace = readers.read(folder)
 
     texts = [repr(trace.info), *(repr(list(t[c].cat.categories)) for t in (trace.ops, trace.ranges) for c in t
              if isinstance(t[c].dtype, pd.CategoricalDtype))]  # fmt: skip

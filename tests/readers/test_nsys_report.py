@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from profkit import readers
 from profkit.errors import ProfkitError
-from profkit.readers import detect, nsight_systems, nsys_report
+from profkit.readers import nsight_systems, nsys_report
 
 #: What a report of 2025.3 begins with; its command line follows.
 HEAD = b"NVIDIA Tegra Profiler Report 2025@3@1@90-253135822126v0.\n\x0b"
@@ -66,7 +67,7 @@ def report(folder: Path, name: str = "run.nsys-rep") -> Path:
 
 
 def notes(path: Path) -> list[str]:
-    return [d.code for d in detect.read(path).info.diagnostics]
+    return [d.code for d in readers.read(path).info.diagnostics]
 
 
 def age(path: Path, seconds: int) -> None:
@@ -78,7 +79,7 @@ def test_a_report_is_exported_once_and_then_reused(tmp_path: Path, monkeypatch: 
     calls = install(monkeypatch, tmp_path)
     path = report(tmp_path / "d")
 
-    first, second = detect.read(path), detect.read(path)
+    first, second = readers.read(path), readers.read(path)
 
     assert [d.code for d in first.info.diagnostics] == ["exported"]
     assert [d.code for d in second.info.diagnostics] == ["export-reused"]
@@ -92,7 +93,7 @@ def test_a_report_is_exported_once_and_then_reused(tmp_path: Path, monkeypatch: 
 def test_an_export_beside_needs_no_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, tmp_path)
     path = report(tmp_path / "d")
-    detect.read(path)
+    readers.read(path)
     monkeypatch.setenv(nsight_systems.BINARY_VARIABLE, str(tmp_path / "no-nsys"))
 
     assert notes(path) == ["export-reused"]
@@ -101,10 +102,10 @@ def test_an_export_beside_needs_no_nsys(tmp_path: Path, monkeypatch: pytest.Monk
 def test_an_older_export_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, tmp_path)
     path = report(tmp_path / "d")
-    detect.read(path)
+    readers.read(path)
     age(path.with_suffix(".sqlite"), 60)
 
-    assert detect.read(path).ops["name"].tolist() == ["kernel_2"]
+    assert readers.read(path).ops["name"].tolist() == ["kernel_2"]
     assert notes(path) == ["export-reused"]
 
 
@@ -122,7 +123,7 @@ def test_another_file_of_that_name_is_left_alone(tmp_path: Path, monkeypatch: py
     other.write_text("notes of mine")
     age(other, 60)
 
-    trace = detect.read(path)
+    trace = readers.read(path)
 
     assert [d.code for d in trace.info.diagnostics] == ["export-not-kept"]
     assert trace.ops["name"].tolist() == ["kernel_1"]
@@ -137,7 +138,7 @@ def test_beside_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: 
         if not path.exists():
             pytest.skip("no /proc here")
 
-        first, second = detect.read(path), detect.read(path)
+        first, second = readers.read(path), readers.read(path)
 
     # THEN it is exported each time, and says so
     assert [d.code for d in (*first.info.diagnostics, *second.info.diagnostics)] == ["export-not-kept"] * 2
@@ -147,7 +148,7 @@ def test_beside_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: 
 
 def test_without_nsys_the_error_gives_the_command_and_the_version(tmp_path: Path) -> None:
     with pytest.raises(ProfkitError) as caught:
-        detect.read(report(tmp_path / "d", "my run.nsys-rep"))
+        readers.read(report(tmp_path / "d", "my run.nsys-rep"))
 
     assert "is a report of nsys 2025.3.1.90" in str(caught.value)
     assert "nsys export -t sqlite 'my run.nsys-rep'" in str(caught.value)
@@ -158,7 +159,7 @@ def test_an_nsys_that_is_too_old_is_not_asked(tmp_path: Path, monkeypatch: pytes
     calls = install(monkeypatch, tmp_path, version="2023.4.4.54")
 
     with pytest.raises(ProfkitError, match=r"nsys 2023\.4\.4\.54 opens no report of a newer one: 2025\.3 or later"):
-        detect.read(report(tmp_path / "d"))
+        readers.read(report(tmp_path / "d"))
     assert not calls.exists()
 
 
@@ -183,7 +184,7 @@ def test_a_failed_export_is_one_error_and_leaves_nothing(
     path = report(tmp_path / "d")
 
     with pytest.raises(ProfkitError, match=message):
-        detect.read(path)
+        readers.read(path)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
@@ -194,7 +195,7 @@ def test_the_command_line_in_a_report_is_not_shown(tmp_path: Path) -> None:
 
     assert nsys_report.report_version(path) == "2025.3.1.90"
     with pytest.raises(ProfkitError) as caught:
-        detect.read(path)
+        readers.read(path)
     assert "SECRET" not in str(caught.value)
 
 
@@ -221,7 +222,7 @@ def test_a_real_report_of_an_nsys_that_is_here(tmp_path: Path, monkeypatch: pyte
     if not path.exists():
         pytest.skip(f"nsys {found.version} here writes no report (exit status {done.returncode})")
 
-    trace = detect.read(path)
+    trace = readers.read(path)
 
     assert nsys_report.report_version(path) in (None, found.version)
     assert trace.info.profiler == f"Nsight Systems {found.version}"

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from profkit.readers.hook_text import module_path
-from profkit.readers.launch_calls import call_name, launch_api
+from profkit.readers.rows import call_name, launch_api, module_path
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.readers.detect import read
+from profkit.readers import read
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from profkit.errors import Exit, ProfkitError
-from profkit.readers.detect import read
+from profkit.readers import read
 
 KERN_SUM = '"Time (%)","Total Time (ns)","Instances","Avg (ns)","Med (ns)","Min (ns)","Max (ns)","StdDev (ns)","Name"'
 GPU_TRACE = "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,Device,Ctx,Strm,Name"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.runs.trace_digests import digests
+from profkit.runs.run_dir import trace_digests
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"
@@ -56,7 +56,7 @@ def as_captured(path: Path) -> None:
     file = path.parent / "run.json"
     if file.is_file():
         content = json.loads(file.read_text())
-        file.write_text(json.dumps({**content, "trace_sha256": digests(path.parent, path.name, [path.name])}))
+        file.write_text(json.dumps({**content, "trace_sha256": trace_digests(path.parent, path.name, [path.name])}))
 
 
 def rows(path: Path, sql: str) -> list[tuple[object, ...]]:

@@ -9,11 +9,11 @@ import pytest
 from recorded import TRACES, all_bytes, execute, shared
 from typer.testing import CliRunner
 
+from profkit import readers
 from profkit.cli import app
 from profkit.commands.scrub import scrub
 from profkit.errors import ProfkitError
-from profkit.readers import detect
-from profkit.scrub import verify
+from profkit.scrub import check
 
 RUN = TRACES / "dcp-combine" / "fused"
 TRACE = RUN / "trace.sqlite"
@@ -33,7 +33,7 @@ def test_a_file_is_replaced_with_force_alone(tmp_path: Path) -> None:
         scrub(TRACE, target, force=False)
     assert target.read_text() == "mine"
     scrub(TRACE, target, force=True)
-    assert len(detect.read(target).ops) == len(detect.read(TRACE).ops)
+    assert len(readers.read(target).ops) == len(readers.read(TRACE).ops)
 
 
 def test_a_run_directory_is_replaced_with_force_alone(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_report_becomes_its_scrubbed_export(nsys_run: Path, tmp_path: Path) ->
     os.utime(report, ns=(0, 0))
     scrub(report, tmp_path / "clean.sqlite", force=False)
     assert b"SECRET_x" not in all_bytes(tmp_path / "clean.sqlite")
-    assert len(detect.read(tmp_path / "clean.sqlite").ops) == len(detect.read(TRACE).ops)
+    assert len(readers.read(tmp_path / "clean.sqlite").ops) == len(readers.read(TRACE).ops)
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_a_report_becomes_its_scrubbed_export(nsys_run: Path, tmp_path: Path) ->
 def test_a_copy_that_reads_otherwise_is_refused(change: str, named: str, nsys_run: Path) -> None:
     execute(nsys_run / "trace.sqlite", change)
     with pytest.raises(ProfkitError, match=f"scrubbing would change {named}"):
-        verify.check(detect.read(TRACE, detail=True), detect.read(nsys_run / "trace.sqlite", detail=True))
+        check(readers.read(TRACE, detail=True), readers.read(nsys_run / "trace.sqlite", detail=True))

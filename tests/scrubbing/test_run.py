@@ -17,7 +17,7 @@ from profkit.cli import app
 from profkit.commands.scrub import scrub
 from profkit.errors import ProfkitError
 from profkit.runs import run_dir
-from profkit.runs.trace_digests import replaced
+from profkit.runs.run_dir import replaced_trace
 
 SECRET = "zebra_x"
 
@@ -36,12 +36,22 @@ def edit(run: Path, change: Any) -> None:
     (run / "run.json").write_text(json.dumps(content))
 
 
+HIDING = {"extra": SECRET, "env": {"A": [SECRET]}}
+#: What the lists of run.json may hold more of.
+MORE = {
+    "files": SECRET,
+    "arguments": SECRET,
+    "inside": {"name": f"/home/{SECRET}", **HIDING},
+    "warnings": {"code": SECRET, "message": f"in /home/{SECRET}: K={SECRET}", **HIDING},
+}
+
+
 def everywhere(value: Any, key: str = "") -> Any:
     """`value` with the secret added to every object and list, as a path in every text that no report reads."""
     if isinstance(value, dict):
-        return {**{k: everywhere(v, k) for k, v in value.items()}, "extra": SECRET, "env": {"A": [SECRET]}}
+        return {**{k: everywhere(v, k) for k, v in value.items()}, **HIDING}
     if isinstance(value, list):
-        return [*(everywhere(v) for v in value), SECRET, {"code": SECRET, "message": f"in /home/{SECRET}: K={SECRET}"}]
+        return [*(everywhere(v) for v in value), *([MORE[key]] if key in MORE else [])]
     return f"/home/{SECRET}" if isinstance(value, str) and key not in ("schema", "trace", "unit") else value
 
 
@@ -60,8 +70,12 @@ def test_unknown_fields_and_paths_stay_behind(nsys_run: Path, tmp_path: Path) ->
         content.update(everywhere(content))
         content["workload"]["shapes"] = {**shapes, "path": f"/home/{SECRET}", f"/home/{SECRET}": 1}
         content["digests"]["outputs"] = {**outputs, f"/home/{SECRET}/out": f"{SECRET}"}
-        content["floor"] = {"schema": SECRET, "method": f"host={SECRET}", "empty": {"traced_gap": {"median": SECRET}}}
-        content["command"] = {"program": f"/home/{SECRET}/serve", "arguments": [SECRET]}
+        quartiles = {"median": 1.5, **HIDING}
+        kernel = {**dict.fromkeys(("untraced_per_node", "traced_duration", "traced_gap"), quartiles), **HIDING}
+        profiler = {"name": SECRET, "version": f"/home/{SECRET}", **HIDING}
+        content["floor"] = {"schema": SECRET, "method": f"host={SECRET}", "device": f"/home/{SECRET}"}
+        content["floor"] |= {"profiler": profiler, "empty": kernel, "load_store": kernel}
+        content["command"] = {"program": f"/home/{SECRET}/serve", "arguments": 1, "text": [SECRET]}
         content["repetition"] = {"arm": f"/home/{SECRET}/a", "pair": 1, "host": SECRET}
         content["set_aside"] = {"code": SECRET, "message": f"/home/{SECRET}"}
         content["hostname"] = SECRET
@@ -77,6 +91,22 @@ def test_unknown_fields_and_paths_stay_behind(nsys_run: Path, tmp_path: Path) ->
     assert len(kept["digests"]["outputs"]) == 48
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"floor": {"empty": {"traced_gap": {"median": SECRET}}}},
+        {"command": {"program": "serve", "arguments": [SECRET]}},
+        {"warnings": [SECRET]},
+        {"files": [{"code": SECRET}]},
+    ],
+)
+def test_a_field_of_another_type_is_refused(wrong: dict[str, Any], nsys_run: Path, tmp_path: Path) -> None:
+    edit(nsys_run, lambda content: content.update(wrong))
+    with pytest.raises(ProfkitError, match="is not as profkit writes it"):
+        scrub(nsys_run, tmp_path / "clean", force=False)
+    assert not (tmp_path / "clean").exists()
+
+
 @pytest.mark.parametrize("name", [p.parent.relative_to(TRACES).as_posix() for p in TRACES.rglob("run.json")])
 def test_of_a_shipped_run_nothing_is_left_to_scrub(name: str, tmp_path: Path) -> None:
     scrub(TRACES / name, tmp_path / "clean", force=False)
@@ -84,8 +114,8 @@ def test_of_a_shipped_run_nothing_is_left_to_scrub(name: str, tmp_path: Path) ->
     # The copy has a digest of its own: another SQLite or zlib writes the same content in other bytes.
     assert len({re.sub(r'(?<="trace_sha256": {)[^}]*', "", text) for text in texts}) == 1
     copy = run_dir.load(tmp_path / "clean")
-    assert list(copy.record["trace_sha256"]) == copy.record["files"]
-    assert replaced(copy.path, copy.record) is None
+    assert list(copy.record.trace_sha256 or ()) == copy.record.files
+    assert replaced_trace(copy.path, copy.record) is None
     assert written(next((tmp_path / "clean").glob("trace.*"))) == written(next((TRACES / name).glob("trace.*")))
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from recorded import TRACES, all_bytes, shared
 
+from profkit import readers
 from profkit.commands.scrub import scrub
-from profkit.readers import detect
 
 SECRET = "zebra_x"
 NESTED = {"a": [SECRET, {"b": SECRET}], SECRET: 1}
@@ -84,7 +84,7 @@ def test_no_secret_survives_in_any_field_or_nesting(tmp_path: Path) -> None:
 
 def test_what_accounting_needs_stays(tmp_path: Path) -> None:
     scrub(written(tmp_path / "t.json"), tmp_path / "clean.json", force=False)
-    trace = detect.read(tmp_path / "clean.json")
+    trace = readers.read(tmp_path / "clean.json")
     assert trace.ops["name"].tolist() == ["kernel_a"]
     assert trace.ranges["text"].tolist() == ["layers.3.mla KEY=…", "x.py(12): f"]
     assert trace.launches["kernel"].tolist() == ["f<(lambda at k.hip:3:5)>(int)"]

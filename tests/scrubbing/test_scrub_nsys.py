@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from recorded import all_bytes, as_captured, execute, rows, shared
 
+from profkit import readers
 from profkit.commands.scrub import scrub
 from profkit.errors import ProfkitError
-from profkit.readers import detect
 
 SECRET = "zebra_x"
 
@@ -102,13 +102,13 @@ def test_registered_and_plain_texts_are_filtered(nsys_run: Path, tmp_path: Path)
     )
     scrub(source, tmp_path / "clean.sqlite", force=False)
     assert SECRET.encode() not in all_bytes(tmp_path / "clean.sqlite")
-    texts = set(detect.read(tmp_path / "clean.sqlite").ranges["text"])
+    texts = set(readers.read(tmp_path / "clean.sqlite").ranges["text"])
     assert {"layers.3.mla KEY=…", "layers.4.mla", "layers.5.mla KEY=…"} <= texts
 
 
 def test_the_profilers_own_warnings_stay(nsys_run: Path, tmp_path: Path) -> None:
     scrub(nsys_run, tmp_path / "clean", force=False)
-    before, after = (detect.read(run / "trace.sqlite").info for run in (nsys_run, tmp_path / "clean"))
+    before, after = (readers.read(run / "trace.sqlite").info for run in (nsys_run, tmp_path / "clean"))
     assert before.diagnostics == after.diagnostics
     assert len(after.diagnostics) == 2
 

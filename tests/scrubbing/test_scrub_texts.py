@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recorded import TRACES, shared
 
 from profkit.model.scope import LAYER
-from profkit.scrub.texts import kept
+from profkit.scrub.fields import kept_text as kept
 
 
 @pytest.mark.parametrize(

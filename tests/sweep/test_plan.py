@@ -94,11 +94,6 @@ def test_states_are_both_on_a_gpu_and_hot_alone_on_the_cpu() -> None:
         ({"state": "warm"}, "No state 'warm'."),
         ({"state": "evicted", "device": "cpu"}, "--state evicted is not offered on the CPU"),
         ({"device": "gpu"}, "No device 'gpu'."),
-        ({"orders": 0}, "--orders 0: give a whole number of at least 1."),
-        ({"replays": 0}, "--replays 0: give a whole number of at least 1."),
-        ({"jobs": 0}, "--jobs 0: give a whole number of at least 1."),
-        ({"screen": 0.5}, "--screen 0.5: give a finite factor of at least 1, or 0"),
-        ({"screen": float("nan")}, "--screen nan: give a finite factor"),
         ({"variant": "fancy"}, "scale has no variant 'fancy'."),
     ],
 )

@@ -1,4 +1,4 @@
-"""Texts that must be kept (names of ops, ranges and calls), without what may name a machine, a user or a secret.
+"""What may leave the machine of texts, and of JSON values by the types that they are documented to have.
 
 A kernel's name and a range's text are what accounting is about, so they cannot be left behind; but a range text is
 free, and a lambda's name may hold the path of its source. What is recognised by its form is replaced by `HIDDEN`:
@@ -8,12 +8,55 @@ text cannot be recognised.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
+
+from msgspec import inspect
 
 from profkit.model.scope import LAYER
-from profkit.readers.hook_text import module_path
+from profkit.readers.rows import module_path
+
+#: Makes a field's value one that may leave the machine; None where it is not what the field is for.
+Field = Callable[[Any], Any]
+
+
+def field(of: Any) -> Field:
+    """The `Field` of a type: numbers are finite, texts are filtered or match the `form` of their `Meta` as a whole,
+    objects keep the fields that their Struct names, and lists and mappings leave out what is of another type."""
+    declared = inspect.type_info(of)
+    return lambda value: _kept(value, declared)
+
+
+def _kept(value: Any, declared: inspect.Type) -> Any:
+    match declared:
+        case inspect.UnionType():
+            return next((kept for one in declared.types if (kept := _kept(value, one)) is not None), None)
+        case inspect.Metadata(extra={"form": str(form)}):
+            return value if isinstance(value, str) and re.fullmatch(form, value) else None
+        case inspect.StrType():
+            return kept_text(value) if isinstance(value, str) else None
+        case inspect.BoolType():
+            return value if isinstance(value, bool) else None
+        case inspect.IntType() | inspect.FloatType():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return value if is_number and math.isfinite(value) else None
+        case inspect.AnyType():
+            return _kept(value, _SCALAR)
+        case inspect.StructType() if isinstance(value, dict):
+            return {one.name: _kept(value[one.name], one.type) for one in declared.fields if one.name in value}
+        case inspect.DictType() if isinstance(value, dict):
+            # The keys are texts of the user's.
+            pairs = [(kept_text(str(k)), _kept(v, declared.value_type)) for k, v in value.items()]
+            return {k: v for k, v in pairs if v is not None}
+        case inspect.ListType() if isinstance(value, list):
+            return [kept for item in value if (kept := _kept(item, declared.item_type)) is not None]
+    return None
+
+
+_SCALAR = inspect.type_info(bool | int | float | str)
 
 #: Stands for what was taken out.
 HIDDEN = "…"
@@ -54,11 +97,11 @@ _FILE_NAME = re.compile(r"[\w+-][\w.+-]*\.[A-Za-z]{1,6}\d?")
 
 
 @lru_cache(maxsize=1 << 17)
-def kept(text: str) -> str:
+def kept_text(text: str) -> str:
     """`text` as it may leave the machine.
 
     A path becomes its last part where that looks like a file's name, else `HIDDEN`; a hook's text becomes its module
-    (see `profkit.readers.hook_text`). Layers are never lost: a text whose layers would be is reduced to them.
+    (see `profkit.readers.rows.module_path`). Layers are never lost: a text whose layers would be is reduced to them.
     """
     reduced = module_path(text)
     clean = reduced

@@ -1,8 +1,11 @@
-"""Column helpers that the text readers share: texts to codes, microsecond decimals to integer nanoseconds."""
+"""What the readers of all formats share: texts to codes, times to nanoseconds, which rows are sound, which host calls
+launch, what a serving engine's range text names, and what to say of a recording as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -10,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.model.trace import NONE, Diagnostic, categorical
+from profkit.model.trace import NONE, Diagnostic, Trace, categorical
 from profkit.model.wording import are, counted, have
 
 #: Characters of a decimal that the vectorised parser reads; longer ones (a float's 17 digits and more) go to `Decimal`.
@@ -174,3 +177,119 @@ def _int(value: Any) -> int:
         return NONE
     # Thread ids are 64 bits without a sign.
     return value - (1 << 64) if 1 << 63 <= value < 1 << 64 else value
+
+
+#: What CUPTI appends to a call's name: the API version, and the per-thread default stream's variants, in either order.
+_ABI_SUFFIX = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
+
+#: Host functions run on the CPU, so they are no launch of GPU work.
+_LAUNCHING: Mapping[str, re.Pattern[str]] = {
+    "graph": re.compile(r"(?:cuda|cu|hip)GraphLaunch$"),
+    "kernel": re.compile(r"(?:cuda|cu|hip|hipExt|hipDrv|hipModule|hipExtModule|hipHccModule)Launch(?!HostFunc)"),
+    "memcpy": re.compile(r"(?:cuda|cu|hip|hipDrv)Memcpy"),
+    "memset": re.compile(r"(?:cuda|cu|hip|hipDrv)Memset"),
+}
+
+
+def call_name(recorded: str) -> str:
+    """`recorded` without its ABI suffix: ``cudaGraphLaunch_v10000`` is ``cudaGraphLaunch``."""
+    return _ABI_SUFFIX.sub("", recorded)
+
+
+def launch_api(recorded: str) -> str | None:
+    """One of `profkit.model.trace.LAUNCH_APIS`, or None for a call that launches nothing."""
+    name = call_name(recorded)
+    return next((api for api, pattern in _LAUNCHING.items() if pattern.match(name)), None)
+
+
+_REPR = re.compile(r"^\{.*?['\"]Module['\"]: ?(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")", re.DOTALL)
+_SHAPES = re.compile(r"^(\S+) (?:in|out)=[\[(].*", re.DOTALL)
+
+
+def module_path(text: str) -> str:
+    """The module's path where `text` is that of a serving engine's layer hook, otherwise `text` unchanged.
+
+    SGLang and vLLM register forward hooks that open one range a module. The text is either the repr of a dictionary,
+    ``{'Module': 'model.layers.3.self_attn', 'TrainableParams': {…}, 'Inputs': [[2048, 7168]]}``, or the path with the
+    shapes of the inputs, ``model.layers.3.self_attn in=[2048,7168]``. The shapes change from step to step and the
+    module does not, so the path alone makes ranges of several steps comparable.
+    """
+    if text.startswith("{"):
+        found = _REPR.match(text)
+        return (found[1] or found[2] or text) if found else text
+    found = _SHAPES.match(text)
+    return found[1] if found else text
+
+
+_IDENTITY = ["process", "device", "stream", "start", "end", "correlation", "node", "name", "kind"]
+
+
+def without_duplicates(trace: Trace) -> Trace:
+    """`trace` with every repetition of a row set aside, and a diagnostic that counts them.
+
+    One launch cannot run twice on one stream at one moment.
+    """
+    ops = trace.ops
+    start, end = ops["start"].to_numpy(), ops["end"].to_numpy()
+    # Ops are sorted by start, so only rows beside one of the same start can be repetitions; zero-length ones (counts
+    # without times among them) may share a moment.
+    beside = np.zeros(len(ops), dtype=np.bool_)
+    same = (start[1:] == start[:-1]) & (end[1:] > start[1:])
+    beside[1:] |= same
+    beside[:-1] |= same
+    rows = np.flatnonzero(beside)
+    if not len(rows):
+        return trace
+    repeated = rows[ops.iloc[rows].duplicated(_IDENTITY).to_numpy()]
+    if not len(repeated):
+        return trace
+    keep = np.ones(len(ops), dtype=np.bool_)
+    keep[repeated] = False
+    message = (
+        f"{counted(len(repeated), 'op')} {are(len(repeated))} in the recording twice, equal in every respect; one of "
+        "each is set aside."
+    )
+    return replace(
+        trace,
+        ops=ops[keep].reset_index(drop=True),
+        set_aside=pd.concat([trace.set_aside, ops.iloc[repeated]], ignore_index=True),
+        info=replace(trace.info, diagnostics=(*trace.info.diagnostics, Diagnostic("duplicate-rows", message))),
+    )
+
+
+#: Kernels of NCCL and RCCL, and the all-reduce kernels of vLLM, SGLang and TensorRT-LLM. Fewer names than those of
+#: `roles.is_collective`, on purpose: here a name alone must prove that another process took part. A copy between two
+#: devices, an operator of torch or a kernel that is called after a collective runs in one process too.
+_NEEDS_PEERS = re.compile(
+    r"\b(?:nccl|rccl)(?:Dev)?Kernel|cross_device_reduce|(?:one|two)shotAllReduceKernel", re.IGNORECASE
+)
+_ADVICE = {
+    "nvidia": "nsys: record the launcher with --trace-fork-before-exec=true, or each worker with -o NAME_%p",
+    "amd": "rocprofv3: record one file per process, -o NAME_%pid%",
+}
+
+
+def needs_peers(name: str) -> bool:
+    """Whether an op of this recorded name cannot have run without another process."""
+    return _NEEDS_PEERS.search(name) is not None
+
+
+def missing_peers(trace: Trace) -> Diagnostic | None:
+    """What to say of a trace of one process of several: collectives ran, and only one process is there. None where
+    nothing hints at any.
+
+    Each profiler writes such files where it follows one process only, or where the others' output went to another file
+    or was overwritten (vllm#5132, rocm-systems#7472).
+    """
+    ops = trace.ops
+    names: list[str] = ops["name"].unique().tolist()
+    if not any(needs_peers(name) for name in names):
+        return None
+    if ops[["process", "device"]].drop_duplicates().shape[0] > 1:
+        return None
+    advice = _ADVICE.get(trace.info.vendor, "record every rank")
+    return Diagnostic(
+        "one-of-several-processes",
+        "Collectives ran, so other processes took part, and this file holds one of them. Give their files too, as "
+        f"several runs; if there are none, they were not recorded or overwrote one another ({advice}).",
+    )
