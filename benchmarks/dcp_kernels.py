@@ -20,7 +20,6 @@ from pathlib import Path
 import torch
 from gpu_timing import Device, Sample, capture, measure, this_device
 
-from profkit.capture.ranges import no_ranges
 from profkit.kernels.dcp.ag_rs import correct, mask_copy
 from profkit.kernels.dcp.ag_rs_combine import AgRsBuffers, AgRsCombine, local_all_gather, local_reduce_scatter
 from profkit.kernels.dcp.combine import Metadata, local_copy
@@ -29,6 +28,7 @@ from profkit.kernels.dcp.mask import mask_dcp_empty_shards_, row_mask
 from profkit.kernels.dcp.metadata import BatchMetadata, timing_metadata
 from profkit.kernels.dcp.pack import pack
 from profkit.kernels.dcp.unpack import unpack_combine
+from profkit.model.workload import no_ranges
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 

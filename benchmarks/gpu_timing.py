@@ -12,8 +12,8 @@ import torch
 import triton
 from bandwidth import best_rates
 
-from profkit.capture.floor_graphs import time_per_node
-from profkit.capture.record import driver_version
+from profkit.capture.device import driver_version
+from profkit.capture.floor_kernels import time_per_node
 
 _FLOOR_REPLAYS = 20
 

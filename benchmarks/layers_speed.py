@@ -19,8 +19,8 @@ from pathlib import Path
 
 from grow import grow
 
-from profkit.capture import nsys
 from profkit.errors import ProfkitError
+from profkit.readers import nsight_systems
 
 
 def timed(command: list[str]) -> tuple[float, float]:
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     try:
-        peer = nsys.find()
+        peer = nsight_systems.find()
     except ProfkitError as error:
         peer = None
         print(f"no ratio: {error}")

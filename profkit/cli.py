@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit._version import __version__
+from profkit.capture import profilers
 from profkit.commands.selecting import selecting
 from profkit.errors import Exit, OutputClosedError, ProfkitError
+from profkit.model.wording import one_of
 
 if TYPE_CHECKING:
     from profkit.model.selection import Selection
@@ -94,7 +96,7 @@ def capture(
         str | None, typer.Option(help="Which variant; the first if not given. A file's repetitions need it.")
     ] = None,
     shape: Annotated[list[str] | None, typer.Option(help="name=value; once for each.")] = None,
-    profiler: Annotated[str, typer.Option(help="auto, nsys, rocprofv3, torch or dispatch.")] = "auto",
+    profiler: Annotated[str, typer.Option(help=f"{one_of(profilers.names())}.")] = "auto",
     replays: Annotated[int, typer.Option(help="Recorded replays of the graph.", callback=_COUNT)] = 20,
     warmup: Annotated[int, typer.Option(help="Runs before the graph is captured.", callback=_COUNT)] = 3,
     seed: Annotated[int, typer.Option(help="Seeds the random inputs.", callback=_SEED)] = 0,
@@ -129,8 +131,8 @@ def capture(
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Record a workload, or any command given after --, into a run directory."""
-    from profkit.capture.plan import RANK_TIMEOUT_S, Options
-    from profkit.commands.capture import capture_command, capture_pairs, capture_workload, on_ranks, pairs_options
+    from profkit.capture.options import DEFAULT_PAIRS, RANK_TIMEOUT_S, Options
+    from profkit.commands.capture import capture_command, capture_workload, on_ranks
 
     trailing: Trailing = context.obj
     if trailing.command is not None:
@@ -148,6 +150,7 @@ def capture(
         raise ProfkitError("Give a workload (`profkit kernels` lists them), or a command after --.")
     if nsys_args:
         raise ProfkitError("--nsys-args belongs to `profkit capture -- CMD`; a workload's flags are fixed.")
+    repeated = pairs is not None or against is not None
     options = Options(
         workload=workload,
         variant=variant,
@@ -160,25 +163,27 @@ def capture(
         graph_level=graph_level,
         nproc=nproc,
         rank_timeout_s=RANK_TIMEOUT_S if rank_timeout is None else rank_timeout,
+        keep_report=keep_report is True if repeated else keep_report is not False,
+        with_floor=floor,
+        pairs=DEFAULT_PAIRS if repeated and pairs is None else pairs,
+        against=against,
+        stop_after_s=stop_after,
     )
     launched = on_ranks(options)
     if launched is None:
         typer.echo("rank 0's profkit captures all ranks")
         return
-    options = launched
-    if rank_timeout is not None and options.nproc is None:
+    if rank_timeout is not None and launched.nproc is None:
         raise ProfkitError("--rank-timeout belongs to several ranks: give --nproc too.")
-    repeated = pairs_options(against, pairs, stop_after, keep_report, with_floor=floor)
-    if repeated is not None:
-        typer.echo(capture_pairs(options, repeated, output, force=force))
-        return
-    typer.echo(capture_workload(options, output, force=force, keep_report=keep_report is not False, with_floor=floor))
+    if stop_after is not None and not repeated:
+        raise ProfkitError("--stop-after belongs to repeated captures: give --pairs or --against too.")
+    typer.echo(capture_workload(launched, output, force=force))
 
 
 @app.command()
 def floor(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A file for the JSON.")] = None,
-    profiler: Annotated[str, typer.Option(help="auto, nsys or torch.")] = "auto",
+    profiler: Annotated[str, typer.Option(help=f"{one_of(profilers.names(profilers.recording_floor()))}.")] = "auto",
     output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:

@@ -1,7 +1,9 @@
-"""The one exception that users see, and the exit codes of every command."""
+"""The one exception that users see, the exit codes of every command, and how names are suggested."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -20,6 +22,14 @@ def without_controls(text: str) -> str:
     Messages quote names from traces and workloads, which come from strangers: no control character reaches a terminal.
     """
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A sentence that names what exists, the closest name first; for the end of an error message."""
+    names = list(known)
+    close = difflib.get_close_matches(given, names, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"{hint} Known: {', '.join(names)}."
 
 
 class ProfkitError(Exception):

@@ -6,12 +6,11 @@ from typing import Literal
 
 import torch
 
-from profkit.capture.ranges import no_ranges
 from profkit.kernels.dsa.bounds import check_rows
 from profkit.kernels.dsa.flags import TUNED_FLAGS, FlagLaunch, empty_flags, flag_candidates
 from profkit.kernels.dsa.fused import FusedLaunch, flag_and_mask
 from profkit.kernels.dsa.mask import PR_MASK, MaskLaunch, mask_columns
-from profkit.model.workload import Scope
+from profkit.model.workload import Scope, no_ranges
 
 #: ``"full-width"`` clears all flags and writes every column; ``"live"`` clears all flags and writes live columns, as
 #: vLLM #57459 does; ``"bounded"`` clears the flags of live blocks only; ``"one-kernel"`` does that and the mask at

@@ -6,12 +6,11 @@ from typing import Literal
 
 import torch
 
-from profkit.capture.ranges import no_ranges
 from profkit.kernels.dsa.bounds import check_rows, num_blocks
 from profkit.kernels.dsa.scores import PR_SCORES, TUNED_SCORES, ScoreLaunch, block_scores
 from profkit.kernels.dsa.store import store_candidates
 from profkit.kernels.dsa.topk import TUNED_TOPK, TopkLaunch, topk_live
-from profkit.model.workload import Scope
+from profkit.model.workload import Scope, no_ranges
 
 #: ``"full-width"`` scores every block; ``"live"`` fills the scores with -inf and scores the live blocks, as vLLM #57459
 #: does; ``"bounded"`` scores the live blocks and looks at no others. The first two use torch.topk.

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from profkit.capture import command_recorder, process, record
+from profkit.capture import process, profilers, record
+from profkit.capture.profilers import Recording
 from profkit.errors import ProfkitError
 from profkit.model.run import RunRecord
 from profkit.runs import run_dir
@@ -39,24 +40,27 @@ def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool
     Args:
         command: program and arguments; stdin, stdout and stderr are the caller's own.
         nsys_args: more flags for ``nsys profile``, quoted as in a shell.
-        profiler: see `profkit.capture.command_recorder.choose`.
+        profiler: see `profkit.capture.profilers.choose_for_command`.
 
     Raises:
         ProfkitError: no such profiler here, flags that profkit sets itself, a program that is not there, or no trace.
     """
     if shutil.which(command[0]) is None:
         raise ProfkitError(f"{command[0]} is not a program that can be run: not found, or not executable.")
-    recorder = command_recorder.choose(profiler, nsys_args)
+    recorder = profilers.choose_for_command(profiler, nsys_args)
     with process.terminable(), run_dir.new(output, force=force) as directory:
         with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
             work = Path(name)
             pid_file = work / "pid"
-            exit_code = _run(recorder.command(work, announced(command, pid_file)), pid_file)
-            program = Path(command[0]).name
-            kept = recorder.keep(work, directory, f"{program} ended with exit status {exit_code}")
+            exit_code = _run(recorder.command(announced(command, pid_file), work, window=False), pid_file)
+            program, log = Path(command[0]).name, work / "log"
+            log.touch()
+            recording = Recording(work, log, f"{program} ended with exit status {exit_code}")
+            recorder.export([recording])
+            kept = recorder.keep(recording, directory, keep_report=True)
         files = sorted(path.name for path in directory.iterdir())
         content = record.command_record(
-            recorder.description(),
+            recorder.description(None, {}),
             program,
             len(command) - 1,
             exit_code,

@@ -1,10 +1,27 @@
-"""What a worker says of the device and the software that it ran on; no host name, user or path."""
+"""The device and the software here, as a worker says them and as a parent finds them without importing torch.
+
+No host name, user or path. ``python -m profkit.capture.device FILE`` is the child that is asked about torch.
+"""
 
 from __future__ import annotations
 
+import json
 import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+
+from profkit.capture.process import describe_status, tail
+
+#: Importing torch on a cold file system can take a minute.
+TIMEOUT_S = 180
 
 
 def describe_device() -> dict[str, Any]:
@@ -49,3 +66,100 @@ def package_version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+@cache
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, None where there is no driver or nothing tells; asked once a process."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = done.stdout.split()
+    return lines[0] if done.returncode == 0 and lines else None
+
+
+@dataclass(frozen=True)
+class TorchProbe:
+    """What a child process found.
+
+    Args:
+        torch, triton, cuda_version: versions, None where absent.
+        cuda: whether torch sees a CUDA (or HIP) device.
+        devices: their names.
+        problem: why torch cannot be used, a sentence with what to do; None where it can.
+    """
+
+    torch: str | None = None
+    triton: str | None = None
+    cuda_version: str | None = None
+    cuda: bool = False
+    devices: Sequence[str] = ()
+    problem: str | None = None
+
+    @property
+    def vendor(self) -> str:
+        """Of the device: ``nvidia``, ``amd`` or ``none``; as in `describe_device`."""
+        if not self.cuda:
+            return "none"
+        return "amd" if self.cuda_version is None else "nvidia"
+
+    @property
+    def without_gpu(self) -> str:
+        """Why torch has no device here, with what to do."""
+        if self.problem is not None:
+            return self.problem
+        if self.cuda_version is None:
+            return f"torch {self.torch} is built without CUDA. Install a CUDA build of torch to capture workloads."
+        return "torch finds no CUDA device. Check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES."
+
+
+def probe_torch() -> TorchProbe:
+    """Import torch in a child process and report."""
+    if find_spec("torch") is None:
+        return TorchProbe(problem="torch is not installed. Install profkit[gpu], or torch with a CUDA build.")
+    with tempfile.TemporaryDirectory(prefix="profkit.") as directory:
+        answer, log = Path(directory) / "answer.json", Path(directory) / "log"
+        with log.open("wb") as output:
+            try:
+                status = subprocess.run(
+                    [sys.executable, "-m", "profkit.capture.device", str(answer)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    timeout=TIMEOUT_S,
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                return TorchProbe(problem=f"torch does not import within {TIMEOUT_S} s. Reinstall it.")
+        if status != 0:
+            return TorchProbe(
+                problem=f"torch does not import ({describe_status(status)}: {tail(log, 1)}). Reinstall it."
+            )
+        return TorchProbe(**json.loads(answer.read_text(encoding="utf-8")))
+
+
+def main(path: str) -> None:
+    """Import torch here and write what it says to the file `path`."""
+    import torch
+
+    cuda = torch.cuda.is_available()
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] if cuda else []
+    probe = TorchProbe(
+        torch=torch.__version__,
+        triton=package_version("triton"),
+        cuda_version=torch.version.cuda,
+        cuda=cuda,
+        devices=names,
+    )
+    Path(path).write_text(json.dumps(asdict(probe)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

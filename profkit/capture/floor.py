@@ -10,18 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profkit.capture import nsys, torch_profiler
-from profkit.capture.job import FLOOR_SPEC, make_job
-from profkit.capture.plan import Plan, did_you_mean
-from profkit.capture.probe import probe_torch
-from profkit.capture.workers import Workers
-from profkit.errors import ProfkitError
+from profkit.capture import profilers
+from profkit.capture.device import probe_torch
+from profkit.capture.options import FLOOR_WORKLOAD, Options
+from profkit.capture.profilers import AUTO, Profiler
+from profkit.capture.workers import Workers, recording
+from profkit.errors import ProfkitError, did_you_mean
 
 if TYPE_CHECKING:
     from profkit.model.trace import Trace
 
 SCHEMA = "profkit.floor/1"
-PROFILERS = ("auto", "nsys", "torch")
 #: Kernel name in the trace to the name under which it is reported.
 TRACED_KERNELS = {"floor_empty_kernel": "empty", "floor_load_store_kernel": "load_store"}
 #: Nodes of each kernel in the traced graph and its replays: 2560 durations of each kernel, read back in a second.
@@ -60,19 +59,17 @@ class Floor:
     """The floor of one `profkit capture`: measured when it is first asked for, and once.
 
     Args:
-        profiler: what records the capture; ``dispatch`` has no times, and so no floor.
-        nsys: records the traced half; torch.profiler does where it is None, and the result says so.
+        profiler: what records the capture; without times it has no floor.
         wanted: false measures nothing.
     """
 
-    profiler: str
-    nsys: nsys.Nsys | None
+    profiler: Profiler
     wanted: bool
 
     @property
     def is_due(self) -> bool:
         """Whether there is anything to measure."""
-        return self.wanted and self.profiler != "dispatch"
+        return self.wanted and self.profiler.timed
 
     @cached_property
     def measured(self) -> Measured:
@@ -80,19 +77,20 @@ class Floor:
         if not self.is_due:
             return Measured(None, None)
         try:
-            return Measured(measure(self.nsys), None)
+            return Measured(measure(profilers.for_floor_of(self.profiler)), None)
         except ProfkitError as error:
             return Measured(None, str(error))
 
 
-def choose_nsys(asked: str) -> nsys.Nsys | None:
-    """What records the traced half: nsys where it is usable, else torch.profiler (None).
+def choose(asked: str) -> Profiler:
+    """What records the traced half: with ``auto`` the first that is usable.
 
     Raises:
         ProfkitError: an unknown profiler, no CUDA device, or nsys is asked for and not usable.
     """
-    if asked not in PROFILERS:
-        raise ProfkitError(f"No profiler {asked!r} for the floor.{did_you_mean(asked, PROFILERS)}")
+    known = profilers.names(profilers.recording_floor())
+    if asked not in known:
+        raise ProfkitError(f"No profiler {asked!r} for the floor.{did_you_mean(asked, known)}")
     torch = probe_torch()
     if torch.problem is not None:
         raise ProfkitError(f"The dispatch floor cannot be measured: {torch.problem}")
@@ -101,21 +99,14 @@ def choose_nsys(asked: str) -> nsys.Nsys | None:
             f"The dispatch floor cannot be measured: torch {torch.torch} finds no CUDA device. Run `profkit floor` on "
             "the machine whose traces you compare; `profkit doctor` says what is missing here."
         )
-    if asked == "torch":
-        return None
-    try:
-        return nsys.find()
-    except ProfkitError:
-        if asked == "nsys":
-            raise
-        return None
+    return profilers.first_found(profilers.recording_floor()) if asked == AUTO else profilers.get(asked).find()
 
 
-def measure(found: nsys.Nsys | None) -> dict[str, Any]:
+def measure(profiler: Profiler) -> dict[str, Any]:
     """Measure the floor in two processes; takes some ten seconds.
 
     Args:
-        found: the nsys that records the traced half; None takes torch.profiler.
+        profiler: records the traced half.
 
     Returns:
         The `floor` field of run.json; see docs/run-directory.md.
@@ -125,23 +116,17 @@ def measure(found: nsys.Nsys | None) -> dict[str, Any]:
     """
     from profkit import readers
 
-    profiler = "torch" if found is None else "nsys"
-    planned = traced_plan(profiler)
+    workers = Workers(traced_options(profiler), profiler)
     with tempfile.TemporaryDirectory(prefix="profkit.") as name:
-        work = Path(name)
-        if found is not None:
-            trace, job = nsys.TRACE_FILE, make_job(planned, "nsys", work, nvtx=found.nvtx_api)
-        else:
-            trace = torch_profiler.TRACE_FILE
-            job = make_job(planned, "torch", work, trace=trace)
-        timed = make_job(planned, "floor", work, held=True)
-        traced, untraced = Workers(work, found, None).record_and_time(job, timed)
-        times = traced_times(readers.read(work / trace))
+        jobs = workers.jobs([Path(name)])
+        ((traced, untraced),) = workers.record_and_time(jobs, workers.jobs([Path(name)], "floor"))
+        kept = profiler.keep(recording(jobs[0]), Path(name), keep_report=False)
+        times = traced_times(readers.read(Path(name) / kept.trace))
     return {
         "unit": "us",
         "method": METHOD,
         "device": traced["device"]["name"],
-        "profiler": {"name": profiler, "version": found.version if found is not None else traced["versions"]["torch"]},
+        "profiler": {"name": profiler.name, "version": profiler.version(traced["versions"])},
         **{
             kernel: {"untraced_per_node": summarise(untraced["samples_us"][kernel]), **times[kernel]}
             for kernel in TRACED_KERNELS.values()
@@ -149,21 +134,10 @@ def measure(found: nsys.Nsys | None) -> dict[str, Any]:
     }
 
 
-def traced_plan(profiler: str) -> Plan:
+def traced_options(profiler: Profiler) -> Options:
     """What the traced half records: the floor's own workload under `profiler`."""
-    return Plan(
-        spec=FLOOR_SPEC,
-        name="floor",
-        source="shipped",
-        variant=None,
-        shapes=(f"nodes={TRACED_NODES}",),
-        profiler=profiler,
-        why="",
-        replays=TRACED_REPLAYS,
-        warmup=1,
-        seed=0,
-        run_bodies=False,
-    )
+    nodes = f"nodes={TRACED_NODES}"
+    return Options(FLOOR_WORKLOAD, shapes=(nodes,), profiler=profiler.name, replays=TRACED_REPLAYS, warmup=1)
 
 
 def traced_times(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -13,10 +13,9 @@ from profkit.capture import digests
 from profkit.capture.compiles import CompileWatch
 from profkit.capture.deviations import against_references
 from profkit.capture.device import describe_device, describe_versions
-from profkit.capture.job import Job
+from profkit.capture.options import Job
 from profkit.capture.process_group import aligner, backend, joined
-from profkit.capture.ranges import choose, no_ranges
-from profkit.model.workload import Scope, Step
+from profkit.model.workload import Scope, Step, no_ranges
 
 #: torch.cuda is only partly annotated; through this name strict type checking leaves its calls alone.
 _cuda: Any = torch.cuda
@@ -53,24 +52,33 @@ def capture_graph(step: Step, stream: torch.cuda.Stream, scope: Scope) -> torch.
     return graph
 
 
-def record_traced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
+def record_traced(
+    job: Job,
+    build: Callable[[], Step],
+    scope: Scope,
+    ranges: str,
+    window: Callable[[], AbstractContextManager[None]],
+) -> dict[str, Any]:
     """Capture and replay the step inside the profiler's window, then digest its outputs after one more replay.
 
     The refresh before each replay runs inside the window but outside the replay's range and outside the graph.
+
+    Args:
+        scope: pushes ranges; `ranges` is its name for run.json.
+        window: what the profiler records.
 
     Returns:
         The worker's result: ``layers``, ``notes``, ``ranges``, ``compiles``, ``digests``, ``references``, ``device``,
         ``versions``, ``backend``.
     """
     watch = CompileWatch()
-    scope, ranges = choose(job.recorder, job.nvtx)
     step = build()
     stream = _cuda.Stream()
     line_up = aligner(SPIN_CYCLES)
     job.at("warming up")
-    warm_up(step, job.warmup, stream)
+    warm_up(step, job.options.warmup, stream)
     watch.open_window()
-    with _window(job):
+    with window():
         job.at("capturing the graph")
         graph = capture_graph(step, stream, scope)
         torch.cuda.synchronize()
@@ -100,14 +108,19 @@ def record_traced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
 
 
 @contextmanager
-def _window(job: Job) -> Iterator[None]:
-    """The recorded window: the CUDA profiler API for nsys, torch.profiler for torch."""
-    if job.recorder == "torch":
-        from profkit.capture.torch_profiler import profiled
+def torch_nvtx_range(name: str) -> Iterator[None]:
+    """A range of torch's: nvtx, and roctx in ROCm builds."""
+    nvtx: Any = torch.cuda.nvtx  # not annotated
+    nvtx.range_push(name)
+    try:
+        yield
+    finally:
+        nvtx.range_pop()
 
-        with profiled(job.trace):
-            yield
-        return
+
+@contextmanager
+def cuda_profiler_window() -> Iterator[None]:
+    """A recorded window as the CUDA profiler API marks it."""
     torch.cuda.synchronize()
     _cuda.profiler.start()
     try:
@@ -135,7 +148,7 @@ def time_untraced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
     stream = _cuda.Stream()
     line_up = aligner(SPIN_CYCLES)
     job.at("warming up, untraced")
-    warm_up(step, job.warmup, stream)
+    warm_up(step, job.options.warmup, stream)
     graph = capture_graph(step, stream, no_ranges)
     job.at("replaying the graph, untraced")
     samples_us: list[float] = []

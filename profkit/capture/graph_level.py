@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import nsys, ranks
-from profkit.capture.job import Job
+from profkit.capture.options import Options
+from profkit.capture.profilers import Profiler
+from profkit.capture.profilers.nsys import TRACE_FILE
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 from profkit.readers.sqlite_columns import Database
@@ -42,22 +43,19 @@ class GraphLevel:
         return [{"code": "graph-level-not-measured", "message": self.problem}]
 
 
-def measure(found: nsys.Nsys, crew: Sequence[Workers], jobs: Sequence[Job]) -> Sequence[GraphLevel]:
+def measure(options: Options, profiler: Profiler, directories: Sequence[Path]) -> Sequence[GraphLevel]:
     """Record one job a rank at graph level. Failing is no reason to give up the capture that asks for it.
 
     Args:
-        crew: each rank's workers, whose directories are not kept.
-        jobs: of the ``nsys`` recorder.
+        directories: of the ranks; they are not kept.
     """
+    workers = Workers(options, profiler, graph_trace="graph")
+    jobs = workers.jobs(directories)
     try:
-        ranks.run(crew, jobs)
-        nsys.export(found, [(own.work, own.log(job)) for own, job in zip(crew, jobs, strict=True)])
-        return [
-            GraphLevel(summarise(step_times_us(own.work / nsys.TRACE_FILE), job.replays))
-            for own, job in zip(crew, jobs, strict=True)
-        ]
+        workers.record(jobs)
+        return [GraphLevel(summarise(step_times_us(Path(job.directory) / TRACE_FILE), job.replays)) for job in jobs]
     except ProfkitError as error:
-        return [GraphLevel(problem=f"The step at graph level could not be timed: {error}")] * len(crew)
+        return [GraphLevel(problem=f"The step at graph level could not be timed: {error}")] * len(jobs)
 
 
 def step_times_us(trace: Path) -> list[float]:

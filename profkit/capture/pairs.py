@@ -1,47 +1,127 @@
-"""`profkit capture WORKLOAD --pairs N`: fresh processes for each repetition, arms interleaved, resumable."""
+"""`profkit capture WORKLOAD --pairs N`: fresh processes for each repetition, arms interleaved, resumable.
+
+capture.json beside the arms says what is planned. Once all repetitions are there, those that stalled are set aside:
+decided from each arm alone, by one rule.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from profkit.capture import pairs_plan, process, progress, set_aside
-from profkit.capture.floor import Floor
-from profkit.capture.pairs_plan import Arm, Repetition
-from profkit.capture.plan import Options, resolve_variant
-from profkit.capture.plan_file import check_same, locked
-from profkit.capture.workload_run import Session, plan, record_into
+from profkit.capture import process
+from profkit.capture.options import Options
+from profkit.capture.session import Session, begin, record_into
+from profkit.capture.sittings import check_same, locked, shown, source_digest
 from profkit.errors import ProfkitError
-from profkit.model.run import RunRecord
-from profkit.number_ranges import check_number
+from profkit.model.run import MessageRecord, RepetitionRecord, RunRecord
+from profkit.model.wording import counted
+from profkit.model.workload import resolve_variant
 from profkit.runs import planned as planned_file
 from profkit.runs import run_dir
+from profkit.runs.planned import PLAN_FILE, SCHEMA
+from profkit.runs.whole_files import write_json
 
 
 @dataclass(frozen=True)
-class PairsOptions:
-    """What a repeated capture adds to `Options`, whose variant is the first arm's.
+class Arm:
+    """One side of the comparison.
 
     Args:
-        against: the second arm's variant; None repeats one arm.
-        pairs: repetitions of each arm.
-        keep_report: keep nsys's own report beside each export.
-        with_floor: measure the dispatch floor, once a sitting.
-        stop_after_s: begin no repetition that would end later than this after the start; None for no limit.
+        name: its directory: the variant, with ``-2`` where both arms are of one variant.
+        variant: the workload's.
     """
 
-    against: str | None
-    pairs: int
-    keep_report: bool = False
-    with_floor: bool = True
-    stop_after_s: float | None = None
+    name: str
+    variant: str
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """One capture of one arm.
+
+    Args:
+        sequence: its place in the order of recording, from 0.
+        pair: from 0.
+        nproc: ranks; None for one process without a group.
+    """
+
+    sequence: int
+    pair: int
+    arm: Arm
+    nproc: int | None = None
+
+    def directory(self, output: Path) -> Path:
+        """What is renamed into place once it is complete: its run directory, or that of all of its ranks'."""
+        pair = output / self.arm.name / str(self.pair)
+        return pair / "0" if self.nproc is None else pair
+
+    def runs(self, output: Path) -> list[Path]:
+        """Its run directories in a repeated capture at `output`, one a rank."""
+        return [output / self.arm.name / str(self.pair) / str(rank) for rank in range(self.nproc or 1)]
+
+    def is_complete(self, output: Path) -> bool:
+        """Whether it has been recorded."""
+        return all(run_dir.is_run(run) for run in self.runs(output))
+
+    def record(self) -> RepetitionRecord:
+        """The `repetition` field of run.json."""
+        return RepetitionRecord(arm=self.arm.name, pair=self.pair, sequence=self.sequence)
+
+
+def make_arms(variant: str, against: str | None) -> tuple[Arm, ...]:
+    """The arms of a repeated capture: one, or two that may be of one variant (an A/A control).
+
+    Raises:
+        ProfkitError: a variant that cannot name a directory.
+    """
+    for name in (variant, against or variant):
+        if Path(name).name != name or name.startswith("."):
+            raise ProfkitError(f"The variant {name!r} cannot name an arm's directory. Rename it in the workload.")
+    if against is None:
+        return (Arm(variant, variant),)
+    return Arm(variant, variant), Arm(against if against != variant else f"{against}-2", against)
+
+
+def interleaved(arms: Sequence[Arm], pairs: int, nproc: int | None = None) -> list[Repetition]:
+    """Every repetition in the order of recording: A B, B A, A B, … so that drift meets both arms alike."""
+    ordered = [(pair, arm) for pair in range(pairs) for arm in (arms if pair % 2 == 0 else arms[::-1])]
+    return [Repetition(sequence, pair, arm, nproc) for sequence, (pair, arm) in enumerate(ordered)]
+
+
+def describe(options: Options, arms: Sequence[Arm]) -> dict[str, Any]:
+    """The `plan` field of capture.json: all that a resumed capture must have in common with the one before.
+
+    A workload file is named without its directory; its content is digested, so that a change between sittings is seen.
+
+    Raises:
+        ProfkitError: there is no such file.
+    """
+    return {
+        "workload": options.name,
+        "workload_sha256": source_digest(options.workload),
+        "arms": [{"name": arm.name, "variant": arm.variant} for arm in arms],
+        "pairs": options.pairs,
+        "shapes": dict(sorted(text.partition("=")[::2] for text in options.shapes)),
+        "profiler": options.profiler,
+        "replays": options.replays,
+        "warmup": options.warmup,
+        "seed": options.seed,
+        "run_bodies": options.run_bodies,
+        "keep_report": options.keep_report,
+        "nproc": options.nproc,
+        # Absent where it was not asked for, as in captures that were begun before it could be.
+        **({"graph_level": True} if options.graph_level else {}),
+    }
 
 
 @dataclass(frozen=True)
@@ -65,7 +145,7 @@ class Finished:
     why: str
 
 
-def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool) -> Finished:
+def capture(options: Options, output: Path, *, force: bool) -> Finished:
     """Record what is missing of a repeated capture at `output`; once nothing is, mark what stalled.
 
     Args:
@@ -74,25 +154,22 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
     Raises:
         ProfkitError: bad options, a capture begun with other options, a repetition that fails (those before it stay).
     """
-    check_number("--pairs", wanted.pairs)
-    check_number("--stop-after", wanted.stop_after_s)
     begun, existed = _begun(output), output.exists()
     with process.terminable():
-        variant, against = _variants(options, wanted.against)
-        planned, found = plan(dataclasses.replace(options, variant=variant))
-        arms = pairs_plan.make_arms(variant, against)
-        described = pairs_plan.describe(planned, arms, wanted.pairs, keep_report=wanted.keep_report)
-        session = Session(planned, found, Floor(planned.profiler, found, wanted.with_floor), wanted.keep_report)
-        order = pairs_plan.interleaved(arms, wanted.pairs, planned.nproc)
+        variant, against = _variants(options)
+        session = begin(dataclasses.replace(options, variant=variant))
+        arms = make_arms(variant, against)
+        described = describe(session.options, arms)
+        order = interleaved(arms, session.options.pairs or 1, session.options.nproc)
         with locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
                 check_same(output, "a repeated capture", planned_file.read(output), described)
             else:
                 _start_over(output)
-                pairs_plan.write(output, described)
+                write_json(output / PLAN_FILE, {"schema": SCHEMA, "plan": described})
             _remove_partial(output)
             try:
-                durations_s = _record_missing(session, order, output, wanted.stop_after_s)
+                durations_s = _record_missing(session, order, output)
             except _RefusedError:
                 _start_over(output)
                 if not existed:
@@ -100,7 +177,7 @@ def capture(options: Options, wanted: PairsOptions, output: Path, *, force: bool
                 raise
             if all(repetition.is_complete(output) for repetition in order):
                 _mark_stalled(arms, order, output)
-            return Finished(output, arms, _records(order, output), len(order), durations_s, planned.why)
+            return Finished(output, arms, _records(order, output), len(order), durations_s, session.why)
 
 
 def _begun(output: Path) -> bool:
@@ -109,18 +186,17 @@ def _begun(output: Path) -> bool:
     Raises:
         ProfkitError: it holds something else.
     """
-    if (output / planned_file.PLAN_FILE).is_file():
+    if (output / PLAN_FILE).is_file():
         return True
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise ProfkitError(
-            f"{output} exists and holds no repeated capture (no {planned_file.PLAN_FILE}). Choose another -o."
-        )
+        raise ProfkitError(f"{output} exists and holds no repeated capture (no {PLAN_FILE}). Choose another -o.")
     return False
 
 
-def _variants(options: Options, against: str | None) -> tuple[str, str | None]:
+def _variants(options: Options) -> tuple[str, str | None]:
     """The variants of both arms; checked here for a shipped workload, by the worker for a user's file."""
-    if ":" in options.workload:
+    against = options.against
+    if options.is_file:
         if options.variant is None:
             raise ProfkitError("Give --variant: the arms of a repeated capture are named after their variants.")
         return options.variant, against
@@ -132,13 +208,13 @@ def _variants(options: Options, against: str | None) -> tuple[str, str | None]:
 
 def _start_over(output: Path) -> None:
     """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else."""
-    if not (output / planned_file.PLAN_FILE).exists():
+    if not (output / PLAN_FILE).exists():
         return
     for arm in planned_file.read(output)["arms"]:
-        (name,) = {arm.name for arm in pairs_plan.make_arms(str(arm["name"]), None)}
+        (name,) = {arm.name for arm in make_arms(str(arm["name"]), None)}
         if (output / name).exists():
             shutil.rmtree(output / name)
-    (output / planned_file.PLAN_FILE).unlink()
+    (output / PLAN_FILE).unlink()
 
 
 def _remove_partial(output: Path) -> None:
@@ -148,16 +224,14 @@ def _remove_partial(output: Path) -> None:
             shutil.rmtree(partial)
 
 
-def _record_missing(
-    session: Session, order: Sequence[Repetition], output: Path, stop_after_s: float | None
-) -> list[float]:
+def _record_missing(session: Session, order: Sequence[Repetition], output: Path) -> list[float]:
     """Record each repetition of `order` that is not there; returns how long each took, in seconds."""
     missing = [repetition for repetition in order if not repetition.is_complete(output)]
     durations_s: list[float] = []
-    begun = time.monotonic()
+    begun, stop_after_s = time.monotonic(), session.options.stop_after_s
     if not missing:
         return durations_s
-    with progress.shown(len(order) - len(missing), len(order)) as display:
+    with shown(len(order) - len(missing), len(order)) as display:
         if session.floor.is_due:
             display.note("measuring the dispatch floor")
             # Now, so that the first repetition takes no longer than the others and what is left is estimated well.
@@ -195,7 +269,8 @@ def _record(session: Session, repetition: Repetition, output: Path) -> None:
     directory = repetition.directory(output)
     crash_log = _crash_log(repetition, output)
     crash_log.unlink(missing_ok=True)
-    own = dataclasses.replace(session, plan=dataclasses.replace(session.plan, variant=repetition.arm.variant))
+    options = dataclasses.replace(session.options, variant=repetition.arm.variant)
+    own = dataclasses.replace(session, options=options)
     with run_dir.new(directory) as temporary:
         record_into(own, temporary, crash_log=crash_log, repetition=repetition.record())
 
@@ -212,7 +287,7 @@ def _mark_stalled(arms: Sequence[Arm], order: Sequence[Repetition], output: Path
     """Write the `set_aside` field of every repetition, decided from all of its arm."""
     for arm in arms:
         jobs = [[run_dir.load(path) for path in own.runs(output)] for own in order if own.arm == arm]
-        verdicts = set_aside.judge([[run.record for run in job] for job in jobs])
+        verdicts = judge([[run.record for run in job] for job in jobs])
         for job, verdict in zip(jobs, verdicts, strict=True):
             for run in job:
                 if run.record.set_aside != verdict:
@@ -224,3 +299,87 @@ def _rewrite(run: run_dir.Run, record: RunRecord) -> None:
     with tempfile.TemporaryDirectory(prefix="work.", dir=run.path) as name:
         run_dir.write_record(Path(name), record)
         (Path(name) / run_dir.RUN_FILE).replace(run.path / run_dir.RUN_FILE)
+
+
+@dataclass(frozen=True)
+class OutlierRule:
+    """When an untraced median lies too far from those of the same arm's other repetitions.
+
+    A repetition is an outlier where it lies further from the median of its arm than both bounds, in either direction:
+    setting aside slow ones alone would make every arm look faster.
+
+    Args:
+        deviations: robust standard deviations (1.4826 × the median absolute deviation). Five, since the deviation of
+            some seven values is itself uncertain; a normal sample passes five once in a million times.
+        share: of the arm's median. Repetitions on a quiet GPU agree within a percent, and a clock that was throttled
+            or a GPU that was shared shows as more than five; without this bound one of seven near-equal values
+            would often be five tiny deviations away.
+        minimum: fewer repetitions than this are not judged: three cannot tell which of them is the odd one.
+    """
+
+    deviations: float = 5.0
+    share: float = 0.05
+    minimum: int = 4
+
+
+RULE = OutlierRule()
+#: The median absolute deviation of a normal distribution times this is its standard deviation.
+_NORMAL = 1.4826
+
+
+def outliers(medians_us: Sequence[float], rule: OutlierRule = RULE) -> list[bool]:
+    """For each untraced median of one arm whether it is an outlier.
+
+    Args:
+        medians_us: one for each repetition of the arm, in µs.
+    """
+    if len(medians_us) < rule.minimum:
+        return [False] * len(medians_us)
+    center = statistics.median(medians_us)
+    deviation = _NORMAL * statistics.median(abs(value - center) for value in medians_us)
+    bound = max(rule.deviations * deviation, rule.share * center)
+    return [abs(value - center) > bound for value in medians_us]
+
+
+def judge(jobs: Sequence[Sequence[RunRecord]], rule: OutlierRule = RULE) -> list[MessageRecord | None]:
+    """The `set_aside` field for each repetition of one arm, None for those that are kept.
+
+    A compilation inside the window sets a repetition aside first, and it is left out where the others are judged.
+
+    Args:
+        jobs: for every repetition of the arm the run.json of each of its ranks, which are set aside together.
+    """
+    verdicts = [_compiled(job) for job in jobs]
+    timed = [
+        (index, median_us)
+        for index, (job, verdict) in enumerate(zip(jobs, verdicts, strict=True))
+        if verdict is None and (median_us := untraced_us(job)) is not None
+    ]
+    medians_us = [median_us for _, median_us in timed]
+    for (index, median_us), is_outlier in zip(timed, outliers(medians_us, rule), strict=True):
+        if is_outlier:
+            center_us = statistics.median(medians_us)
+            verdicts[index] = MessageRecord(
+                code="step-time-outlier",
+                message=f"Its untraced step took {median_us:.1f} us where the median of the arm's {len(timed)} "
+                f"repetitions is {center_us:.1f} us: further off than {rule.deviations:g} robust standard deviations "
+                f"and {rule.share:.0%}.",
+            )
+    return verdicts
+
+
+def untraced_us(job: Sequence[RunRecord]) -> float | None:
+    """The untraced step time of one repetition, µs: the mean of its ranks' medians; None where one has none."""
+    medians = [record.untraced.median for record in job if record.untraced and record.untraced.median is not None]
+    return statistics.fmean(medians) if len(medians) == len(job) else None
+
+
+def _compiled(job: Sequence[RunRecord]) -> MessageRecord | None:
+    inside = [entry for record in job if record.compiles for entry in record.compiles.inside]
+    if not inside:
+        return None
+    names = ", ".join(sorted({str(entry.name) for entry in inside}))
+    return MessageRecord(
+        code="compiled-inside-window",
+        message=f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}).",
+    )

@@ -1,14 +1,19 @@
-"""Child processes that never outlive the capture: each in a session of its own, all of it ended on every way out."""
+"""Child processes that never outlive the capture: each in a session of its own, all of it ended on every way out.
+
+Where profkit itself is killed it cannot end what it started; its children call `end_with`.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -20,6 +25,9 @@ _POLL_S = 0.05
 _STATUS_S = 1.0
 #: How much of a failed child's log an error message may carry.
 _TAIL_BYTES = 20_000
+
+#: As `signal.signal` takes it.
+Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 def run(argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None, pid_file: Path | None = None) -> int:
@@ -126,7 +134,8 @@ def end_session(child: subprocess.Popen[bytes], pid_file: Path | None = None) ->
     """
     deadline = time.monotonic() + GRACE_S
     sessions = {child.pid}
-    with ignored_signals():
+    # A second Ctrl-C does not cut this short.
+    with handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM):
         while alive := _survivors(child.pid, read_pid(pid_file), sessions):
             for pid in alive:
                 send(pid, signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL)
@@ -181,10 +190,8 @@ def read_pid(pid_file: Path | None) -> int | None:
 
 def send(pid: int, number: int) -> None:
     """Send a signal; nothing where the process is gone."""
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        return
 
 
 def send_group(pid: int, number: int) -> None:
@@ -197,29 +204,23 @@ def send_group(pid: int, number: int) -> None:
 
 
 @contextmanager
-def ignored_signals() -> Iterator[None]:
-    """A block that a second Ctrl-C does not cut short."""
-    previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+def handled(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    """A block in which `handler` has these signals; afterwards those have them that had them before."""
+    previous = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
-@contextmanager
-def terminable() -> Iterator[None]:
+def terminable() -> AbstractContextManager[None]:
     """A block in which SIGTERM and SIGHUP unwind like Ctrl-C does, so that what was begun is removed."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise Terminated(128 + number)
 
-    previous = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    return handled(leave, signal.SIGTERM, signal.SIGHUP)
 
 
 def describe_status(status: int) -> str:
@@ -241,3 +242,32 @@ def tail(log: Path, lines: int = 3) -> str:
 def without_directories(text: str) -> str:
     """`text` with every absolute path cut to its last part."""
     return re.sub(r"(?<![\w.])/(?:[^\s/'\":,]+/)+", "", text)
+
+
+def end_with(pid: int) -> None:
+    """From now on end this process and its group when process `pid` does; at once where that is gone already.
+
+    For processes that `started` has started, whose group is their own. A thread waits in one
+    system call, so that nothing is disturbed while something is timed. It does not matter who is between the two: a
+    profiler that starts the worker lives on without profkit. Kernels before Linux 5.3 have no such call; there the
+    worker is not ended.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        _end_group()
+        return
+    except OSError:
+        return
+    threading.Thread(target=_end_after, args=(descriptor,), daemon=True).start()
+
+
+def _end_after(descriptor: int) -> None:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    poll.poll()
+    _end_group()
+
+
+def _end_group() -> None:
+    os.killpg(os.getpgrp(), signal.SIGKILL)

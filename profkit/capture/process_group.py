@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from profkit.capture.job import Job
+from profkit.capture.options import Job
 from profkit.errors import ProfkitError
 
 #: torch.cuda is only partly annotated; through this name strict type checking leaves its calls alone.
@@ -46,7 +46,7 @@ def join(job: Job, *, gpu: bool) -> None:
         "nccl" if gpu else "gloo",
         rank=job.rank,
         world_size=job.world_size,
-        timeout=timedelta(seconds=job.timeout_s),
+        timeout=timedelta(seconds=job.options.rank_timeout_s),
         device_id=device,
     )
 

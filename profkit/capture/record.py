@@ -5,24 +5,25 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from profkit._version import __version__
-from profkit.capture import digests, nsys, rocprofv3
+from profkit.capture import digests
+from profkit.capture.device import driver_version
 from profkit.capture.floor import Floor
 from profkit.capture.graph_level import GraphLevel
-from profkit.capture.plan import Plan
-from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
+from profkit.capture.options import Options
+from profkit.capture.profilers import Profiler
+from profkit.model.run import ProfilerRecord, RankRecord, RepetitionRecord, RunRecord
 from profkit.model.wording import counted
 
 
 def workload_record(
-    plan: Plan,
-    found: nsys.Nsys | None,
+    options: Options,
+    profiler: Profiler,
     traced: Mapping[str, Any],
     untraced: Mapping[str, Any] | None,
     floor: Floor,
@@ -37,10 +38,10 @@ def workload_record(
     """run.json for a captured workload.
 
     Args:
-        plan: what ran.
-        found: the nsys that recorded, None for other profilers.
+        options: what ran.
+        profiler: what recorded.
         traced: the profiled worker's result.
-        untraced: the untraced worker's result, None for dispatch.
+        untraced: the untraced worker's result, None without times.
         floor: asked for its measurement, which is made now if it was not before.
         graph_level: the step at graph level, if it was asked for.
         trace: the trace's file name.
@@ -54,21 +55,21 @@ def workload_record(
     content = {
         **_common(trace, files, trace_sha256),
         "workload": {
-            "name": plan.name,
+            "name": options.name,
             "variant": traced["variant"],
             "shapes": traced["shapes"],
             "layers": traced["layers"],
-            "source": plan.source,
+            "source": "file" if options.is_file else "shipped",
         },
         "command": None,
         "exit_code": None,
-        "profiler": _profiler(plan, found, traced),
-        "timed": plan.profiler != "dispatch",
+        "profiler": profiler.description(traced["ranges"], traced["versions"]),
+        "timed": profiler.timed,
         "device": traced["device"],
-        "versions": {"driver": driver_version() if plan.profiler != "dispatch" else None, **traced["versions"]},
-        "seed": plan.seed,
-        "warmup": plan.warmup if plan.profiler != "dispatch" else 0,
-        "replays": plan.replays,
+        "versions": {"driver": driver_version() if profiler.timed else None, **traced["versions"]},
+        "seed": options.seed,
+        "warmup": options.warmup if profiler.timed else 0,
+        "replays": options.replays,
         "compiles": traced["compiles"],
         "digests": None
         if outputs is None
@@ -92,7 +93,7 @@ def workload_record(
 
 
 def command_record(
-    profiler: Mapping[str, Any],
+    profiler: ProfilerRecord,
     program: str,
     argument_count: int,
     exit_code: int,
@@ -140,27 +141,6 @@ def _common(trace: str, files: Sequence[str], trace_sha256: Mapping[str, str]) -
     }
 
 
-def _profiler(plan: Plan, found: nsys.Nsys | None, traced: Mapping[str, Any]) -> dict[str, Any]:
-    versions = {
-        "nsys": found.version if found is not None else None,
-        "rocprofv3": plan.rocprof.version if plan.rocprof is not None else None,
-        "torch": traced["versions"]["torch"],
-        "dispatch": __version__,
-    }
-    arguments = {
-        "nsys": nsys.recorded_arguments(),
-        "rocprofv3": rocprofv3.recorded_arguments(plan.rocprof) if plan.rocprof is not None else [],
-        "dispatch": ["--run-bodies"] if plan.run_bodies else [],
-    }
-    return {
-        "name": plan.profiler,
-        "version": versions[plan.profiler],
-        "graph_trace": None if plan.profiler == "dispatch" else "node",
-        "ranges": traced["ranges"],
-        "arguments": arguments.get(plan.profiler, []),
-    }
-
-
 def _warnings(traced: Mapping[str, Any], digests_equal: bool | None) -> list[dict[str, str]]:
     found: list[dict[str, str]] = []
     inside = traced["compiles"]["inside"]
@@ -200,23 +180,6 @@ def _warnings(traced: Mapping[str, Any], digests_equal: bool | None) -> list[dic
             }
         )
     return found
-
-
-@cache
-def driver_version() -> str | None:
-    """The NVIDIA driver's version, None where there is no driver or nothing tells; asked once a process."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = done.stdout.split()
-    return lines[0] if done.returncode == 0 and lines else None
 
 
 def source_commit() -> str | None:

@@ -6,6 +6,7 @@ workload and is never read.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import traceback
@@ -17,11 +18,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from profkit.capture import parent
-from profkit.capture.job import FLOOR_SPEC, Job, read_job, write_result
-from profkit.capture.plan import resolve_shapes, resolve_variant
+from profkit.capture import process, profilers
+from profkit.capture.options import FLOOR_WORKLOAD, Job, read_job
 from profkit.errors import ProfkitError
-from profkit.model.workload import BuildContext, ShapeValue, Step, Workload
+from profkit.model.workload import (
+    BuildContext,
+    ShapeValue,
+    Step,
+    Workload,
+    resolve_shapes,
+    resolve_variant,
+)
 
 
 def build(job: Job, workload: Workload, shapes: Mapping[str, ShapeValue], variant: str, device: str) -> Step:
@@ -31,7 +38,8 @@ def build(job: Job, workload: Workload, shapes: Mapping[str, ShapeValue], varian
         ProfkitError: the step has no layers, or two of one number.
     """
     job.at("building the workload")
-    step = workload.build(BuildContext(variant, shapes, device, job.seed, job.rank, max(job.world_size, 1)))
+    context = BuildContext(variant, shapes, device, job.options.seed, job.rank, max(job.world_size, 1))
+    step = workload.build(context)
     numbers = [layer.number for layer in step.layers]
     if not numbers or len(set(numbers)) != len(numbers):
         raise ProfkitError(f"{workload.name}: a step needs layers with distinct numbers, found {numbers}.")
@@ -46,9 +54,10 @@ def run(job: Job) -> dict[str, Any]:
     """
     from profkit import kernels
 
-    workload = _floor() if job.spec == FLOOR_SPEC else kernels.load(job.spec)
-    variant = resolve_variant(workload, job.variant)
-    shapes = resolve_shapes(workload, job.shapes, max(job.world_size, 1))
+    options = job.options
+    workload = _floor() if options.workload == FLOOR_WORKLOAD else kernels.load(options.workload)
+    variant = resolve_variant(workload, options.variant)
+    shapes = resolve_shapes(workload, options.shapes, max(job.world_size, 1))
     result = _record(job, partial(build, job, workload, shapes, variant))
     return {**result, "variant": variant, "shapes": shapes}
 
@@ -60,11 +69,10 @@ def _floor() -> Workload:
 
 
 def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
-    if job.recorder == "dispatch":
-        from profkit.capture.dispatch import record
-
+    profiler = None if job.recorder in ("untraced", "floor") else profilers.get(job.recorder)
+    if profiler is not None and not profiler.needs_gpu:
         _join(job, gpu=False)
-        return record(job, build_on("cpu"))
+        return profiler.record(job, build_on)
     import torch
 
     if not torch.cuda.is_available():
@@ -73,15 +81,16 @@ def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
             "without a GPU; `profkit doctor` says what is missing."
         )
     if job.recorder == "floor":
-        from profkit.capture.floor_graphs import time_per_node
+        from profkit.capture.floor_kernels import time_per_node
 
         return time_per_node(job.replays)
-    from profkit.capture.graph import record_traced, time_untraced
-
     _join(job, gpu=True)
-    recorder = time_untraced if job.recorder == "untraced" else record_traced
     with torch.no_grad():
-        return recorder(job, partial(build_on, "cuda"))
+        if profiler is not None:
+            return profiler.record(job, build_on)
+        from profkit.capture.graph import time_untraced
+
+        return time_untraced(job, partial(build_on, "cuda"))
 
 
 def _join(job: Job, *, gpu: bool) -> None:
@@ -97,6 +106,13 @@ def _leave(job: Job) -> None:
 
         job.at("leaving the process group")
         leave()
+
+
+def write_result(job: Job, result: Mapping[str, Any]) -> None:
+    """Write the result; a reader sees all of it or no file."""
+    partial_file = job.result.with_suffix(".part")
+    partial_file.write_text(json.dumps(result, allow_nan=False), encoding="utf-8")
+    partial_file.replace(job.result)
 
 
 def _report_crash(job: Job) -> None:
@@ -126,8 +142,7 @@ def main(path: str) -> int:
     """Run the job in file `path`; 0 when its result is written, 2 for an error that the user can mend."""
     job = read_job(Path(path))
     job.pid_file.write_text(str(os.getpid()), encoding="utf-8")
-    if job.parent_pid:
-        parent.end_with(job.parent_pid)
+    process.end_with(job.parent_pid)
     _report_crash(job)
     if job.held and not _go_ahead():
         return 2

@@ -1,20 +1,64 @@
-"""Worker processes as the parent sees them: started, held until the GPU is free, and asked for their result."""
+"""Worker processes as the parent sees them, one a rank: started, held until the GPU is free, asked for results."""
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import dispatch_file, nsys, process, ranks, rocprofv3
-from profkit.capture.job import Job, read_result, write_job
-from profkit.capture.nsys import GraphTrace
+from profkit.capture import process
+from profkit.capture.options import Job, Options
+from profkit.capture.profilers import GraphTrace, Profiler, Recording
 from profkit.errors import ProfkitError
+
+_POLL_S = 0.05
+
+
+def free_port() -> int:
+    """A TCP port of this host that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def rank_environment(rank: int, world_size: int, master_port: int, base: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a rank, as torchrun would set it; what a torchrun around us has set is left out."""
+    kept = {name: value for name, value in base.items() if not name.startswith("TORCHELASTIC_")}
+    # All ranks are on this host, and its name need not resolve.
+    kept.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return kept | {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(master_port),
+    }
+
+
+def under_torchrun() -> tuple[int, int] | None:
+    """This process's rank and their number where torchrun started it; None elsewhere, or for one process alone.
+
+    Raises:
+        ProfkitError: torchrun runs on several hosts.
+    """
+    names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    values = [os.environ.get(name, "") for name in names]
+    if "TORCHELASTIC_RUN_ID" not in os.environ or not all(value.isdigit() for value in values):
+        return None
+    rank, size, local = map(int, values)
+    if size != local:
+        raise ProfkitError(f"torchrun started {size} ranks, {local} of them here. profkit captures ranks of one host.")
+    return None if size == 1 else (rank, size)
 
 
 @dataclass(frozen=True)
@@ -24,13 +68,11 @@ class Worker:
     Args:
         job: what it does.
         child: its process, or that of the profiler around it.
-        log: its output.
-        crash_log: where the log is kept if it fails; None keeps none.
+        crash_log: where its log is kept if it fails; None keeps none.
     """
 
     job: Job
     child: subprocess.Popen[bytes]
-    log: Path
     crash_log: Path | None
 
     def release(self) -> None:
@@ -45,8 +87,17 @@ class Worker:
         """Whether it has said so, or has ended without a result."""
         # A profiler outlives its program by seconds, in which the other ranks fail too.
         ended = self.has_ended() or process.is_gone(self.job.pid_file)
-        result = read_result(self.job)
+        result = self._result()
         return ended if result is None else "error" in result or "crash" in result
+
+    def failed_at(self) -> float:
+        """When a failed worker wrote its result; one that wrote none has just been seen to be gone."""
+        return self.job.result.stat().st_mtime if self.job.result.exists() else time.time() - 2 * _POLL_S
+
+    def stage(self) -> str:
+        """What a rank is doing, in words that follow its name."""
+        path = self.job.stage_file
+        return f"is {path.read_text(encoding='utf-8')}" if path.exists() else "has not begun"
 
     def result(self, *, wait: bool = True) -> dict[str, Any]:
         """What the worker found, once it has ended.
@@ -59,91 +110,159 @@ class Worker:
         """
         if wait:
             process.wait(self.child, self.job.pid_file)
-        result = read_result(self.job)
-        if result is not None and "error" in result:
-            raise ProfkitError(result["error"])
-        if result is not None and "crash" in result:
-            crash = process.without_directories(result["crash"])
-            raise ProfkitError(f"The workload failed: {crash}.{self._keep_log()}")
+        result = self._result()
         if result is None:
             status = process.status_soon(self.child)
             how = "" if status is None else f" ({process.describe_status(status)})"
-            said = process.tail(self.log)
+            said = process.tail(self.job.log)
             raise ProfkitError(
                 f"The {self.job.recorder} process ended{how} without a result"
                 + (f": {said}.{self._keep_log()}" if said else ", and printed nothing.")
             )
+        if "error" in result:
+            raise ProfkitError(result["error"])
+        if "crash" in result:
+            crash = process.without_directories(result["crash"])
+            raise ProfkitError(f"The workload failed: {crash}.{self._keep_log()}")
+        return result
+
+    def _result(self) -> dict[str, Any] | None:
+        """What it has written, None where that is nothing."""
+        if not self.job.result.exists():
+            return None
+        result: dict[str, Any] = json.loads(self.job.result.read_text(encoding="utf-8"))
         return result
 
     def _keep_log(self) -> str:
         """Keep the log without the directories of this machine; a sentence that names it."""
         if self.crash_log is None:
             return ""
-        text = self.log.read_text(encoding="utf-8", errors="replace")
+        text = self.job.log.read_text(encoding="utf-8", errors="replace")
         self.crash_log.write_text(process.without_directories(text), encoding="utf-8")
         return f" Full log: {self.crash_log}"
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Starts the workers of one capture, or of one rank of it.
+    """Starts the workers of one capture, all ranks of a job together.
 
     Args:
-        work: a directory for their jobs, logs and results.
-        nsys: the profiler that jobs of the ``nsys`` recorder run under.
+        options: of the capture.
+        profiler: what jobs whose recorder it is run under.
         crash_log: see `Worker`.
-        rocprof: the profiler that jobs of the ``rocprofv3`` recorder run under.
-        graph_trace: what nsys records of graphs.
+        graph_trace: what it records of graphs.
     """
 
-    work: Path
-    nsys: nsys.Nsys | None
-    crash_log: Path | None
-    rocprof: rocprofv3.Rocprofv3 | None = None
+    options: Options
+    profiler: Profiler
+    crash_log: Path | None = None
     graph_trace: GraphTrace = "node"
 
-    def log(self, job: Job) -> Path:
-        """Where a job's output goes."""
-        return self.work / f"{job.recorder}.log"
+    def jobs(self, directories: Sequence[Path], timed: str = "") -> list[Job]:
+        """One job a rank, each with a directory of its own; the ranks meet at a port that nothing else uses.
+
+        Args:
+            timed: ``untraced`` or ``floor``, held jobs of that recorder; else they are the profiler's.
+        """
+        port = free_port() if self.options.nproc is not None else 0
+        trace, nvtx = ("", "") if timed else (self.profiler.trace_file, self.profiler.ranges_api)
+        return [
+            Job(self.options, timed or self.profiler.name, str(directory), trace, nvtx, bool(timed), rank, port)
+            for rank, directory in enumerate(directories)
+        ]
 
     @contextmanager
     def started(self, job: Job) -> Iterator[Worker]:
         """A worker that runs beside the block; at the block's end it is ended if it has not ended by itself."""
-        path = self.work / f"{job.recorder}.job.json"
-        write_job(job, path)
-        log = self.log(job)
-        with process.started(
-            self._command(job, path), log, env=_environment(job), pid_file=job.pid_file, held=job.held
-        ) as child:
-            yield Worker(job, child, log, self.crash_log)
+        command, environment = self._command(job), self._environment(job)
+        with process.started(command, job.log, env=environment, pid_file=job.pid_file, held=job.held) as child:
+            yield Worker(job, child, self.crash_log)
 
-    def run(self, job: Job) -> dict[str, Any]:
-        """Run a job from start to end; see `Worker.result`."""
-        with self.started(job) as worker:
-            return worker.result()
+    def run(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        """Run one job a rank from start to end, together; the results of all of them.
 
-    def record_and_time(self, traced: Job, timed: Job) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The results of a profiled job, exported where nsys recorded it, and of the untraced job that follows it.
-
-        See `profkit.capture.ranks.record_and_time`.
-
-        Args:
-            timed: a held job.
+        Raises:
+            ProfkitError: one of them failed, or they did not end in time; the others are ended.
         """
-        (results,) = ranks.record_and_time([self], [traced], [timed])
+        with ExitStack() as stack:
+            return _results([stack.enter_context(self.started(job)) for job in jobs])
+
+    def record(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        """`run` jobs of the profiler, and make what its tool left into traces."""
+        results = self.run(jobs)
+        self.profiler.export([recording(job) for job in jobs])
         return results
 
-    def _command(self, job: Job, path: Path) -> list[str]:
-        command = [sys.executable, "-m", "profkit.capture.worker", str(path)]
-        if job.recorder == "nsys" and self.nsys is not None:
-            return nsys.profile_command(
-                self.nsys, self.work / "trace", command, window=True, graph_trace=self.graph_trace
+    def record_and_time(
+        self, traced: Sequence[Job], timed: Sequence[Job]
+    ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """For each rank the results of its profiled job, exported, and of the held one after it.
+
+        The held workers import torch while the profiled ones run, and are released when those have ended: no two
+        jobs ever use a GPU at once. The exports, which need no GPU, run beside them.
+        """
+        with ExitStack() as stack:
+            waiting = [stack.enter_context(self.started(job)) for job in timed]
+            recorded = self.run(traced)
+            for worker in waiting:
+                worker.release()
+            self.profiler.export([recording(job) for job in traced])
+            return list(zip(recorded, _results(waiting), strict=True))
+
+    def _command(self, job: Job) -> list[str]:
+        command = [sys.executable, "-m", "profkit.capture.worker", str(job.write())]
+        if job.recorder != self.profiler.name:
+            return command
+        return self.profiler.command(command, Path(job.directory), window=True, graph_trace=self.graph_trace)
+
+    def _environment(self, job: Job) -> Mapping[str, str] | None:
+        more = self.profiler.environment if job.recorder == self.profiler.name else {}
+        chosen = {**os.environ, **more} if more else None
+        if not job.world_size:
+            return chosen
+        return rank_environment(job.rank, job.world_size, job.master_port, chosen or os.environ)
+
+
+def recording(job: Job) -> Recording:
+    """What a job's profiler left."""
+    return Recording(Path(job.directory), job.log)
+
+
+def _results(workers: Sequence[Worker]) -> list[dict[str, Any]]:
+    """What the workers found, once all have ended; see `Workers.run`."""
+    if workers[0].job.world_size:
+        _wait(workers)
+    return [worker.result() for worker in workers]
+
+
+def _wait(workers: Sequence[Worker]) -> None:
+    """Wait until every rank has ended well.
+
+    Raises:
+        ProfkitError: the first failure; or their time is over, with what each of them was doing.
+    """
+    limit_s = workers[0].job.options.rank_timeout_s
+    deadline = time.monotonic() + limit_s
+    running = list(workers)
+    while running:
+        failed = [worker for worker in running if worker.has_failed()]
+        if failed:
+            # A rank that fails takes others along, which lose their connection to it: the first one is the cause.
+            _raise(min(failed, key=Worker.failed_at), len(workers))
+        running = [worker for worker in running if not worker.has_ended()]
+        if running and time.monotonic() > deadline:
+            doing = "; ".join(f"rank {worker.job.rank} {worker.stage()}" for worker in running)
+            raise ProfkitError(
+                f"{len(running)} of {len(workers)} ranks did not end within {limit_s:g} s: {doing}. A collective that "
+                "not all of them call hangs; --rank-timeout allows more time."
             )
-        if job.recorder == "rocprofv3" and self.rocprof is not None:
-            return rocprofv3.profile_command(self.rocprof, self.work / rocprofv3.DIRECTORY, command)
-        return command
+        time.sleep(_POLL_S)
 
 
-def _environment(job: Job) -> Mapping[str, str] | None:
-    chosen = dispatch_file.environment(run_bodies=job.run_bodies) if job.recorder == "dispatch" else None
-    return ranks.environment(job, chosen or os.environ) if job.world_size else chosen
+def _raise(worker: Worker, ranks: int) -> None:
+    try:
+        worker.result(wait=False)
+    except ProfkitError as error:
+        if ranks == 1:
+            raise
+        raise ProfkitError(f"Rank {worker.job.rank} of {ranks}: {error}", error.exit_code) from error

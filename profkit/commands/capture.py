@@ -9,22 +9,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profkit.capture.plan import Options
 from profkit.errors import ProfkitError
 from profkit.model.run import FloorRecord, RunRecord, StepTimesRecord
 from profkit.model.wording import counted
 
 if TYPE_CHECKING:
-    from profkit.capture.pairs import Finished, PairsOptions
+    from profkit.capture.options import Options
+    from profkit.capture.pairs import Finished
 
 _NOT_TIMED = "not timed: launches were counted on the CPU, one for each operator; there are no times"
 
 
-def capture_workload(options: Options, output: Path, *, force: bool, keep_report: bool, with_floor: bool) -> str:
-    """Capture a workload; returns the summary to print."""
-    from profkit.capture import workload_run
+def capture_workload(options: Options, output: Path, *, force: bool) -> str:
+    """Capture a workload, once or in repetitions of one or two arms; returns the summary to print."""
+    if options.pairs is not None:
+        from profkit.capture import pairs
 
-    finished = workload_run.capture(options, output, force=force, keep_report=keep_report, with_floor=with_floor)
+        return summarise_pairs(pairs.capture(options, output, force=force))
+    from profkit.capture import session
+
+    finished = session.capture(options, output, force=force)
     return summarise(finished.path, finished.records, f" ({finished.why})")
 
 
@@ -37,7 +41,7 @@ def on_ranks(options: Options) -> Options | None:
     Raises:
         ProfkitError: torchrun started another number of processes than ``--nproc`` asks for, or on several hosts.
     """
-    from profkit.capture.ranks import under_torchrun
+    from profkit.capture.workers import under_torchrun
 
     launched = under_torchrun()
     if launched is None:
@@ -46,32 +50,6 @@ def on_ranks(options: Options) -> Options | None:
     if options.nproc not in (None, size):
         raise ProfkitError(f"--nproc {options.nproc}, but torchrun started {size} processes. Leave one of them out.")
     return dataclasses.replace(options, nproc=size) if rank == 0 else None
-
-
-def pairs_options(
-    against: str | None, pairs: int | None, stop_after_s: float | None, keep_report: bool | None, *, with_floor: bool
-) -> PairsOptions | None:
-    """What a repeated capture was asked for; None for a single one.
-
-    Raises:
-        ProfkitError: an option of repeated captures without `--pairs` or `--against`.
-    """
-    from profkit.capture.pairs import PairsOptions
-    from profkit.capture.pairs_plan import DEFAULT_PAIRS
-
-    if against is None and pairs is None:
-        if stop_after_s is not None:
-            raise ProfkitError("--stop-after belongs to repeated captures: give --pairs or --against too.")
-        return None
-    count = DEFAULT_PAIRS if pairs is None else pairs
-    return PairsOptions(against, count, keep_report is True, with_floor, stop_after_s)
-
-
-def capture_pairs(options: Options, wanted: PairsOptions, output: Path, *, force: bool) -> str:
-    """Capture repetitions of one or two arms; returns the summary to print."""
-    from profkit.capture import pairs
-
-    return summarise_pairs(pairs.capture(options, wanted, output, force=force))
 
 
 def capture_command(
@@ -140,7 +118,7 @@ def floor_lines(floor: FloorRecord | None) -> list[str]:
 
 def summarise_pairs(finished: Finished) -> str:
     """A few lines about a repeated capture: what was recorded, each arm's step time, what was set aside, what next."""
-    from profkit.capture.set_aside import untraced_us
+    from profkit.capture.pairs import untraced_us
 
     records = [record for _, ranks in finished.records for record in ranks]
     newest = records[-1]

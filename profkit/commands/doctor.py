@@ -3,12 +3,52 @@
 from __future__ import annotations
 
 import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from profkit.capture.diagnosis import Diagnosis, diagnose
-from profkit.capture.plan import did_you_mean
-from profkit.errors import Exit, ProfkitError
+from profkit.capture import profilers
+from profkit.capture.device import driver_version, package_version, probe_torch
+from profkit.capture.profilers import State
+from profkit.errors import Exit, ProfkitError, did_you_mean
 
 FORMATS = ("text", "json")
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The profilers, best first, and the versions of what they stand on."""
+
+    profilers: Sequence[State]
+    versions: dict[str, str | None]
+    devices: Sequence[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Schema ``profkit.doctor/1``."""
+        return {
+            "schema": "profkit.doctor/1",
+            "profilers": [asdict(state) for state in self.profilers],
+            "versions": self.versions,
+            "devices": list(self.devices),
+        }
+
+
+def diagnose() -> Diagnosis:
+    """Look at this machine; tries each profiler as far as it can be without a GPU, and torch in a child process."""
+    torch = probe_torch()
+    return Diagnosis(
+        profilers=[profilers.diagnose(profiler, torch) for profiler in profilers.PROFILERS],
+        versions={
+            "driver": driver_version(),
+            "cuda": torch.cuda_version,
+            "torch": torch.torch,
+            "triton": torch.triton,
+            "nvtx": package_version("nvtx"),
+            "python": platform.python_version(),
+        },
+        devices=torch.devices,
+    )
 
 
 def doctor(output_format: str) -> tuple[str, Exit]:

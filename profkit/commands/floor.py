@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from profkit.capture.plan import did_you_mean
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, did_you_mean
+from profkit.runs.whole_files import write_whole
 
 FORMATS = ("text", "json")
 
@@ -28,13 +28,10 @@ def floor(profiler: str, output: Path | None, output_format: str, *, force: bool
         raise ProfkitError(f"No format {output_format!r}.{did_you_mean(output_format, FORMATS)}")
     if output is not None and output.exists() and not force:
         raise ProfkitError(f"{output} exists and will not be overwritten. Choose another -o, or add --force.")
-    content = {"schema": measuring.SCHEMA, **measuring.measure(measuring.choose_nsys(profiler))}
+    content = {"schema": measuring.SCHEMA, **measuring.measure(measuring.choose(profiler))}
     text = json.dumps(content, indent=1, ensure_ascii=False)
     if output is not None:
-        try:
-            output.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ProfkitError(f"Cannot write {output}: {error.strerror}.") from None
+        write_whole(output, text + "\n")
     return text if output_format == "json" else as_text(content)
 
 

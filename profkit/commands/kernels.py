@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from profkit.capture.plan import did_you_mean
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, did_you_mean
 from profkit.model.workload import Tunable, Workload
 
 FORMATS = ("text", "json")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def counted(number: float, noun: str) -> str:
     """`number` with `noun`, which is put in the plural unless the number is one: ``1 other launch``, ``2 launches``."""
@@ -14,6 +16,11 @@ def signed(value: float, decimals: int) -> str:
     if not text.strip("0."):
         return text
     return f"{'−' if value < 0 else '+'}{text}"
+
+
+def one_of(words: Sequence[str]) -> str:
+    """``a, b or c``."""
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _plural(noun: str) -> str:

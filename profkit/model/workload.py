@@ -8,15 +8,23 @@ This module imports neither torch nor triton, so that `profkit kernels` can list
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from profkit.errors import ProfkitError, did_you_mean
 
 if TYPE_CHECKING:
     import torch
 
 #: ``scope("pack")`` opens a named range for the code in its ``with`` block; ranges nest.
 Scope = Callable[[str], AbstractContextManager[None]]
+
+
+def no_ranges(_name: str) -> nullcontext[None]:
+    """A scope that marks nothing; for warm-up and for untraced runs."""
+    return nullcontext()
+
 
 #: Which inputs a step works on: the ones that are timed, or the ones whose outputs are digested. The two differ in
 #: content and never in shape or address, so a captured graph serves both.
@@ -224,3 +232,58 @@ class Tunable:
     parameters: Mapping[str, Parameter]
     regions: Mapping[str, Mapping[str, ShapeValue]]
     build: Callable[[BuildContext], Problem]
+
+
+def resolve_variant(workload: Workload, variant: str | None) -> str:
+    """The variant to run; the workload's first where none is given.
+
+    Raises:
+        ProfkitError: the workload has no such variant.
+    """
+    if variant is None:
+        return next(iter(workload.variants))
+    if variant not in workload.variants:
+        raise ProfkitError(
+            f"{workload.name} has no variant {variant!r}.{did_you_mean(variant, workload.variants)} "
+            "Choose one with --variant."
+        )
+    return variant
+
+
+def resolve_shapes(workload: Workload, given: Sequence[str], processes: int = 1) -> dict[str, ShapeValue]:
+    """Every shape of `workload`, with the user's ``name=value`` texts filled in.
+
+    Args:
+        processes: how many run the workload together; may change what is not given.
+
+    Raises:
+        ProfkitError: not ``name=value``, an unknown name, a value of the wrong type or outside the shape's choices, or
+            one that does not go with that many processes.
+    """
+    defaults = {name: shape.default for name, shape in workload.shapes.items()}
+    shapes: dict[str, ShapeValue] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ProfkitError(f"--shape {text!r} is not name=value, e.g. --shape rows=56.")
+        if name in shapes:
+            raise ProfkitError(f"--shape {name} is given twice. Give it once: a run has one value of each shape.")
+        if name not in workload.shapes:
+            raise ProfkitError(f"{workload.name} has no shape {name!r}.{did_you_mean(name, workload.shapes)}")
+        shapes[name] = _parse(name, workload.shapes[name], value)
+    if workload.job_shapes is not None:
+        defaults |= workload.job_shapes(shapes, processes)
+    return defaults | shapes
+
+
+def _parse(name: str, shape: Shape, text: str) -> ShapeValue:
+    value: ShapeValue = text
+    if isinstance(shape.default, int):
+        try:
+            value = int(text)
+        except ValueError:
+            raise ProfkitError(f"--shape {name}={text}: expected an integer ({shape.help}).") from None
+    if shape.choices and value not in shape.choices:
+        known = ", ".join(str(choice) for choice in shape.choices)
+        raise ProfkitError(f"--shape {name}={text}: not one of {known} ({shape.help}).")
+    return value

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from profkit.errors import ProfkitError
-from profkit.model.trace import Trace
-from profkit.readers.rows import missing_peers, without_duplicates
+
+if TYPE_CHECKING:
+    from profkit.model.trace import Trace
 
 #: Enough for every format's first keys; headers of Kineto files with many ranks run to tens of kilobytes.
 HEAD_BYTES = 64 * 1024
@@ -112,6 +113,9 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     Raises:
         ProfkitError: no such file, an unknown format, a format that cannot carry layers, or a damaged file.
     """
+    # Here, so that what captures ask of this package needs no tables.
+    from profkit.readers.rows import missing_peers, without_duplicates
+
     try:
         trace = without_duplicates(_reader(path).read(path, detail=detail))
     except RecursionError:
@@ -158,9 +162,9 @@ def _reader(path: Path) -> Reader:
             reader = cast(Reader, import_module(entry.module))
             if reader.sniff(head, path):
                 return reader
-    from profkit.readers import unsupported
+    from profkit.readers import refused
 
-    raise unsupported.refuse(head, path)
+    raise refused.refuse(head, path)
 
 
 def _head(path: Path) -> bytes:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from profkit.capture.dispatch_file import SCHEMA
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCHES, NODES, OP_DETAIL, OPS, RANGES, Diagnostic, Info, Process, Trace, table
+from profkit.readers.dispatch_file import SCHEMA
 
 #: The synthetic identities: one thread, one graph, one launch of it.
 _THREAD = 1

@@ -12,11 +12,12 @@ import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import BinaryIO, Generic, TypeVar, cast
 
 import msgspec
 
 from profkit.errors import ProfkitError
+from profkit.readers import GZIP_MAGIC
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -33,7 +34,34 @@ _CUT = re.compile(rb"\}\s*,\s*(?=\{)")
 #: Bare NaN and infinities as values of an object; a quote inside a string is escaped, so this cannot match in one.
 _NOT_FINITE = re.compile(rb'(?<!\\)("\s*:\s*)[-+]?(?:NaN|nan|Infinity|infinity|Inf|inf)(?=\s*[,}])')
 
-GZIP_MAGIC = b"\x1f\x8b"
+
+def head_of(path: Path, size: int) -> bytes:
+    """The first `size` bytes of a JSON file, plain or gzipped.
+
+    Raises:
+        ProfkitError: unreadable, or damaged within them.
+    """
+    with _opened(path) as file:
+        return _read(path, file, size, 0)
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(GZIP_MAGIC))
+        return cast(BinaryIO, gzip.open(path, "rb")) if magic == GZIP_MAGIC else path.open("rb")
+    except OSError as error:
+        raise ProfkitError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _read(path: Path, file: BinaryIO, size: int, already: int) -> bytes:
+    try:
+        return file.read(size)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ProfkitError(
+            f"{path}: the gzip data ends or is damaged after byte {already} of the decompressed text "
+            f"({error}). Copy the file again, or record it again and let the profiler finish writing."
+        ) from None
 
 
 class ArrayStream(Generic[T]):
@@ -65,7 +93,7 @@ class ArrayStream(Generic[T]):
         Raises:
             ProfkitError: truncated or malformed JSON or gzip, or no such array.
         """
-        with self._open() as file:
+        with _opened(self._path) as file:
             head, rest = self._find_array(file)
             wanted = self._piece_bytes
             while not self._ended:
@@ -81,27 +109,13 @@ class ArrayStream(Generic[T]):
                 wanted = self._piece_bytes
             yield self._last_piece(head, rest)
 
-    def _open(self) -> Any:
-        try:
-            with self._path.open("rb") as file:
-                magic = file.read(2)
-            return gzip.open(self._path, "rb") if magic == GZIP_MAGIC else self._path.open("rb")
-        except OSError as error:
-            raise ProfkitError(f"{self._path} cannot be read: {error.strerror}.") from None
-
-    def _more(self, file: Any, size: int) -> bytes:
-        try:
-            data: bytes = file.read(max(size, 1))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ProfkitError(
-                f"{self._path}: the gzip data ends or is damaged after byte {self._read} of the decompressed text "
-                f"({error}). Copy the file again, or record it again and let the profiler finish writing."
-            ) from None
+    def _more(self, file: BinaryIO, size: int) -> bytes:
+        data = _read(self._path, file, max(size, 1), self._read)
         self._read += len(data)
         self._ended = not data
         return data
 
-    def _find_array(self, file: Any) -> tuple[bytes, bytes]:
+    def _find_array(self, file: BinaryIO) -> tuple[bytes, bytes]:
         """The document up to and including the array's bracket, and what was read after it."""
         pattern = re.compile(rb'"' + re.escape(self._key.encode()) + rb'"\s*:\s*\[')
         text, searched = b"", 0

@@ -9,51 +9,76 @@ projections of user ranges and are left out.
 
 from __future__ import annotations
 
-import gzip
 import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import ProfkitError
-from profkit.model.trace import (
-    LAUNCH_APIS,
-    LAUNCHES,
-    NODES,
-    NONE,
-    OP_DETAIL,
-    OP_KINDS,
-    OPS,
-    RANGES,
-    Diagnostic,
-    Info,
-    Process,
-    Trace,
-    categorical,
-    table,
-)
+from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Process, Trace
 from profkit.model.wording import are, counted, were
-from profkit.readers.json_stream import GZIP_MAGIC, ArrayStream
-from profkit.readers.kineto_header import Header, read_header
-from profkit.readers.kineto_rows import DOMAINS, Columns, DetailEvent, Event, KinetoRows
-from profkit.readers.rows import (
-    broken_rows,
-    graph_trace,
-    joined,
-    module_path,
-    set_aside_note,
-    sorted_ranges,
-    split_broken,
-)
-from profkit.readers.unsupported import LEGACY_ROCPROF_KEY
+from profkit.readers.events import RANGE_DOMAINS, Columns, EventRows
+from profkit.readers.json_stream import ArrayStream, head_of
+from profkit.readers.rows import Texts, broken_rows, call_name, integers, launch_api, microseconds_to_ns
 
+#: In the arguments of every event of legacy rocprof's JSON, which is a Chrome trace like Kineto's.
+LEGACY_ROCPROF_KEY = b'"BeginNs"'
 _SNIFF_KEYS = re.compile(rb'"(?:traceEvents|deviceProperties|distributedInfo|baseTimeNanoseconds)"\s*:')
 _EVENT = re.compile(rb'\{[^{}]*"ph"\s*:\s*"[A-Za-z]"')
 #: Headers of jobs with many process groups push the events far into the file.
 _SNIFF_LIMIT = 16 << 20
+
+#: Categories of GPU activities, today's and those of 2021 (PyTorch 1.8), to kinds of op.
+_OP_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+_OP_KINDS |= {"Kernel": "kernel", "Memcpy": "memcpy", "Memset": "memset"}
+#: API calls; ROCm's are recorded as cuda_runtime too.
+_CALLS = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "Runtime", "Driver"})
+_RANGE_DOMAINS = {"user_annotation": "", "cpu_op": "cpu_op", "Operator": "cpu_op", "python_function": "python_function"}
+
+
+class _Args(msgspec.Struct, gc=False):
+    """Untyped, since a key means another thing on other rows: a HIP call's ``stream`` is a pointer's text."""
+
+    correlation: Any = None
+    device: Any = None
+    stream: Any = None
+    kernel: Any = None
+    finished: Any = None
+    graph: Any = msgspec.field(name="graph id", default=None)
+    node: Any = msgspec.field(name="graph node id", default=None)
+
+
+class _DetailArgs(_Args, gc=False):
+    grid: Any = None
+    block: Any = None
+    registers: Any = msgspec.field(name="registers per thread", default=None)
+    shared_memory: Any = msgspec.field(name="shared memory", default=None)
+
+
+_ABSENT = msgspec.Raw(b"")
+_NO_ARGS = _DetailArgs()
+
+
+class _Event(msgspec.Struct, gc=False):
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    pid: Any = None
+    tid: Any = None
+    ts: msgspec.Raw = _ABSENT
+    dur: msgspec.Raw = _ABSENT
+    args: _Args | None = None
+
+
+class _DetailEvent(_Event, gc=False):
+    args: _DetailArgs | None = None
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -65,12 +90,7 @@ def sniff(head: bytes, path: Path) -> bool:
         return False
     if _SNIFF_KEYS.search(text):
         return True
-    if len(head) < 1 << 16:
-        return False
-    with path.open("rb") as raw:
-        zipped = raw.read(2) == GZIP_MAGIC
-    with gzip.open(path, "rb") if zipped else path.open("rb") as file:
-        return b'"traceEvents"' in file.read(_SNIFF_LIMIT)
+    return len(head) >= 1 << 16 and b'"traceEvents"' in head_of(path, _SNIFF_LIMIT)
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
@@ -83,11 +103,11 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     Raises:
         ProfkitError: truncated or malformed, or nothing in it that profkit reads.
     """
-    stream: ArrayStream[Event] = ArrayStream(path, "traceEvents", DetailEvent if detail else Event)
-    rows = KinetoRows(detail=detail)
+    stream: ArrayStream[_Event] = ArrayStream(path, "traceEvents", _DetailEvent if detail else _Event)
+    reader = _Reader(detail=detail)
     for batch in stream.batches():
-        rows.add(batch)
-    if not rows.found:
+        reader.add(batch)
+    if not reader.found:
         raise ProfkitError(
             f"{path}: no GPU activity, API call or range among its events. Record with "
             "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])."
@@ -103,121 +123,146 @@ def read(path: Path, *, detail: bool = False) -> Trace:
         )
     if stream.invalid_utf8:
         notes.append(Diagnostic("invalid-utf8", "Some names are not UTF-8; the characters concerned are replaced."))
-    return _Builder(path, rows, read_header(path, stream.header), notes, detail=detail).trace()
+    return reader.trace(path, _read_header(path, stream.header), notes)
 
 
-class _Builder:
-    def __init__(self, path: Path, rows: KinetoRows, header: Header, notes: list[Diagnostic], *, detail: bool) -> None:
-        self._path, self._rows, self._header, self._notes, self._detail = path, rows, header, notes, detail
-        self._notes += header.notes
-        self._pids: dict[int, int] = {}
-        self._hosts = self._host_pids()
+class _Reader:
+    """Events of one file as rows; times without the base, and processes by their pids, until the header is known."""
 
-    def trace(self) -> Trace:
-        ops, broken = self._ops()
-        launches, dropped_launches = self._launches()
-        ranges, dropped_ranges = self._ranges()
-        sound, set_aside = split_broken(ops, broken)
-        self._notes += set_aside_note(len(set_aside), dropped_launches + dropped_ranges, len(ops))
-        if not len(ops):
-            self._notes.append(Diagnostic("no-gpu-activity", "The trace holds host events only, no op of a GPU."))
-        rank = self._header.rank
-        info = Info(
-            source=str(self._path),
-            format="kineto",
-            vendor=self._vendor(ops),
-            profiler=self._header.profiler,
-            devices=self._header.device_names(set(ops["device"].unique().tolist())),
-            processes=tuple(Process(pid, rank) for pid in self._pids),
-            graph_trace=graph_trace(sound, launches),
-            diagnostics=tuple(self._notes),
+    def __init__(self, *, detail: bool) -> None:
+        self._rows = EventRows(detail=detail)
+        #: Process and correlation id of the calls that launch nothing: they tell which processes there are.
+        self._other_calls = Columns()
+        self._text_threads = Texts()
+        #: By code of `call_names`: the API's index in `LAUNCH_APIS`, `NONE` for a call that launches nothing.
+        self._apis: list[int] = []
+
+    @property
+    def found(self) -> bool:
+        return self._rows.found or "pid" in self._other_calls
+
+    def add(self, events: Sequence[_Event]) -> None:
+        groups: dict[str | None, list[_Event]] = defaultdict(list)
+        for event in events:
+            if event.ph == "X":
+                groups[event.cat].append(event)
+        for category, group in groups.items():
+            if category in _OP_KINDS:
+                self._add_ops(_OP_KINDS[category], group)
+            elif category in _CALLS:
+                self._add_calls(group)
+            elif category in _RANGE_DOMAINS:
+                self._add_ranges(_RANGE_DOMAINS[category], group)
+
+    def _add_ops(self, kind: str, events: Sequence[_Event]) -> None:
+        args = [e.args or _NO_ARGS for e in events]
+        columns = _times(events)
+        columns["kind"] = np.full(len(events), OP_KINDS.index(kind), np.int8)
+        columns["name"] = self._rows.op_names.codes([e.name or "" for e in events])
+        # Old traces give device and stream only as the row's pid and tid.
+        columns["device"] = integers(
+            [e.pid if a.device is None else a.device for a, e in zip(args, events, strict=True)]
         )
-        return Trace(sound, launches, ranges, table(NODES), info, set_aside)
+        columns["stream"] = integers(
+            [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
+        )
+        columns["correlation"] = integers([a.correlation for a in args])
+        # 0 says that the op is in no graph.
+        columns["graph"] = integers([a.graph or NONE for a in args])
+        columns["node"] = integers([a.node or NONE for a in args])
+        if self._rows.detail:
+            columns |= _launch_shape(args)
+        self._rows.ops.add(columns)
 
-    def _ops(self) -> tuple[pd.DataFrame, npt.NDArray[np.bool_]]:
-        schema = {**OPS, **(OP_DETAIL if self._detail else {})}
-        columns = self._rows.ops
-        start, end, broken = self._times(columns)
-        correlation = joined(columns["correlation"], "int64")
-        whole: dict[str, Any] = {
-            "start": start,
-            "end": end,
-            "kind": categorical(joined(columns["kind"], "int8"), OP_KINDS),
-            "name": self._rows.op_names.column(joined(columns["name"], "int32")),
-            "process": self._launching_process(correlation),
-        }
-        whole |= {name: joined(columns[name], dtype) for name, dtype in schema.items() if name not in whole}
-        return table(schema, whole), broken
-
-    def _launches(self) -> tuple[pd.DataFrame, int]:
-        columns = self._rows.calls
-        start, end, broken = self._times(columns)
-        api = joined(columns["api"], "int8")
+    def _add_calls(self, events: Sequence[_Event]) -> None:
+        names = self._rows.call_names.codes([call_name(e.name or "") for e in events])
+        self._apis += [_api_index(label) for label in self._rows.call_names.labels(len(self._apis))]
+        api = np.array(self._apis, np.int8)[names]
         launching = api != NONE
-        whole = {
-            "start": start,
-            "end": end,
-            "process": self._process(joined(columns["pid"], "int64")[launching]),
-            "thread": joined(columns["thread"], "int64"),
-            "correlation": joined(columns["correlation"], "int64")[launching],
-            "api": categorical(api[launching], LAUNCH_APIS),
-            "name": self._rows.call_names.column(joined(columns["name"], "int32")),
-            "kernel": self._rows.kernels.column(joined(columns["kernel"], "int32")),
-        }
-        launches = table(LAUNCHES, whole)[~broken].sort_values(["process", "start"], kind="stable", ignore_index=True)
-        # A runtime call and the driver call under it may share a correlation id: the outer one is the launch.
-        inner = launches.duplicated(["process", "correlation"]) & (launches["correlation"] != NONE)
-        return launches[~inner].reset_index(drop=True), int(broken.sum())
+        pid = integers([e.pid for e in events])
+        correlation = integers([e.args.correlation if e.args else None for e in events])
+        self._other_calls.add({"pid": pid[~launching], "correlation": correlation[~launching]})
+        chosen = [events[i] for i in np.flatnonzero(launching).tolist()]
+        kernels = [e.args.kernel if e.args else "" for e in chosen]
+        self._rows.launches.add(
+            {
+                **_times(chosen),
+                "pid": pid[launching],
+                "thread": self._threads(chosen),
+                "correlation": correlation[launching],
+                "api": api[launching],
+                "name": names[launching],
+                "kernel": self._rows.kernels.codes([k if isinstance(k, str) else "" for k in kernels]),
+            }
+        )
 
-    def _ranges(self) -> tuple[pd.DataFrame, int]:
-        columns = self._rows.ranges
-        start, end, broken = self._times(columns)
-        whole = {
-            "start": start,
-            "end": end,
-            "process": self._process(joined(columns["pid"], "int64")),
-            "thread": joined(columns["thread"], "int64"),
-            "text": self._rows.texts.column(joined(columns["text"], "int32"), rename=module_path),
-            "domain": categorical(joined(columns["domain"], "int8"), DOMAINS),
-            "nested": np.ones(len(start), bool),
-            "clipped": joined(columns["clipped"], "bool"),
-        }
-        return sorted_ranges(table(RANGES, whole)[~broken]), int(broken.sum())
+    def _add_ranges(self, domain: str, events: Sequence[_Event]) -> None:
+        self._rows.ranges.add(
+            {
+                **_times(events),
+                "pid": integers([e.pid for e in events]),
+                "thread": self._threads(events),
+                "text": self._rows.texts.codes([e.name or "" for e in events]),
+                "domain": np.full(len(events), RANGE_DOMAINS.index(domain), np.int8),
+                "nested": np.ones(len(events), np.bool_),
+                "clipped": np.array([e.args is not None and e.args.finished is False for e in events], np.bool_),
+            }
+        )
 
-    def _times(self, columns: Columns) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Start, end, and which rows have no valid ones. Zero times are judged before the base is added."""
-        start, duration = joined(columns["start"], "int64"), joined(columns["duration"], "int64")
-        latest = int(np.iinfo(np.int64).max) - max(self._header.base_ns, 0)
-        invalid = ~joined(columns["valid"], "bool") | (duration > latest - np.maximum(start, 0)) | (start > latest)
-        start, duration = np.where(invalid, 0, start), np.where(invalid, 0, duration)
-        broken = invalid | broken_rows(start, start + duration)
-        base = np.where(invalid, 0, self._header.base_ns)
-        return start + base, start + duration + base, broken
+    def _threads(self, events: Sequence[_Event]) -> npt.NDArray[np.int64]:
+        """Thread ids; a thread with a text for an id gets a number below `NONE`."""
+        ids = [e.tid for e in events]
+        if any(isinstance(i, str) for i in ids):
+            codes = self._text_threads.codes([str(i) for i in ids])
+            ids = [NONE - 1 - int(c) if isinstance(i, str) else i for i, c in zip(ids, codes, strict=True)]
+        return integers(ids)
+
+    def trace(self, path: Path, header: _Header, notes: Sequence[Diagnostic]) -> Trace:
+        """The trace of the events added."""
+        rows = self._rows
+        rows.notes += [*notes, *header.notes]
+        for columns in (rows.ops, rows.launches, rows.ranges):
+            _move_times(columns, header.base_ns)
+        hosts = self._host_pids()
+        only = hosts[0] if len(hosts) == 1 else NONE
+        op_pids = self._launching_pids(hosts)
+        for columns, pids in (
+            (rows.ops, op_pids),
+            (rows.launches, rows.launches["pid"]),
+            (rows.ranges, rows.ranges["pid"]),
+        ):
+            columns["process"] = rows.process(np.where(pids > 0, pids, only))
+        return rows.trace(
+            path,
+            "kineto",
+            vendor=header.vendor or self._vendor(),
+            profiler=header.profiler,
+            devices=header.device_names(set(np.unique(rows.ops["device"]).tolist())),
+            processes=[Process(pid, header.rank) for pid in rows.owners],
+            without_ops="The trace holds host events only, no op of a GPU.",
+            only_outer_calls=True,
+        )
+
+    def _calls(self, name: str) -> npt.NDArray[np.int64]:
+        return np.concatenate([self._rows.launches[name], self._other_calls[name]])
 
     def _host_pids(self) -> list[int]:
         """The processes of API calls, else of ranges, most rows first. Frames of unknown processes have pid 0."""
-        for columns in (self._rows.calls, self._rows.ranges):
-            pids = joined(columns["pid"], "int64")
+        for pids in (self._calls("pid"), self._rows.ranges["pid"]):
             unique, counts = np.unique(pids[pids > 0], return_counts=True)
             if len(unique):
                 return [int(p) for p in unique[np.argsort(-counts, kind="stable")]]
         return [NONE]
 
-    def _process(self, pids: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        only = self._hosts[0] if len(self._hosts) == 1 else NONE
-        codes, unique = pd.factorize(np.where(pids > 0, pids, only))
-        index = np.array([self._pids.setdefault(int(pid), len(self._pids)) for pid in unique], np.int32)
-        return index[codes] if len(codes) else np.empty(0, np.int32)
-
-    def _launching_process(self, correlation: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    def _launching_pids(self, hosts: Sequence[int]) -> npt.NDArray[np.int64]:
         """The process of each op: the only one, else the one whose call has the op's correlation id.
 
         In a merged file an id may belong to calls of several processes, or to none: such ops go to pid `NONE`.
         """
-        if len(self._hosts) == 1:
-            return self._process(np.full(len(correlation), self._hosts[0], np.int64))
-        columns = self._rows.calls
-        calls = pd.DataFrame({"id": joined(columns["correlation"], "int64"), "pid": joined(columns["pid"], "int64")})
+        correlation = self._rows.ops["correlation"]
+        if len(hosts) == 1:
+            return np.full(len(correlation), hosts[0], np.int64)
+        calls = pd.DataFrame({"id": self._calls("correlation"), "pid": self._calls("pid")})
         pairs = calls[calls["id"] != NONE].drop_duplicates()
         owners = pairs.drop_duplicates("id", keep=False).set_index("id")["pid"]
         pids = owners.reindex(correlation, fill_value=NONE).to_numpy(np.int64)
@@ -225,14 +270,147 @@ class _Builder:
         if unknown:
             message = (
                 f"The process of {counted(unknown, 'op')} cannot be told: none or several of the file's "
-                f"{len(self._hosts)} made such a launch."
+                f"{len(hosts)} made such a launch."
             )
-            self._notes.append(Diagnostic("ambiguous-process", message))
-        return self._process(pids)
+            self._rows.notes.append(Diagnostic("ambiguous-process", message))
+        return pids
 
-    def _vendor(self, ops: pd.DataFrame) -> str:
-        if self._header.vendor is not None:
-            return self._header.vendor
-        if any(name.startswith("hip") for name in self._rows.call_names.labels()):
+    def _vendor(self) -> str:
+        """By the names of the calls, where the header does not tell."""
+        names = self._rows.call_names.labels()
+        if any(name.startswith("hip") for name in names):
             return "amd"
-        return "nvidia" if len(ops) or any(n.startswith("cu") for n in self._rows.call_names.labels()) else "none"
+        return "nvidia" if len(self._rows.ops) or any(name.startswith("cu") for name in names) else "none"
+
+
+def _api_index(name: str) -> int:
+    api = launch_api(name)
+    return NONE if api is None else LAUNCH_APIS.index(api)
+
+
+def _times(events: Sequence[_Event]) -> dict[str, npt.NDArray[Any]]:
+    start, has_start = microseconds_to_ns(e.ts for e in events)
+    duration, has_duration = microseconds_to_ns(e.dur for e in events)
+    return {"start": start, "duration": duration, "valid": has_start & has_duration}
+
+
+def _move_times(columns: Columns, base_ns: int) -> None:
+    """`start`, `end` and `broken` of rows that have `start`, `duration` and `valid`.
+
+    Zero times are judged before the base is added.
+    """
+    start, duration = columns["start"], columns["duration"]
+    latest = int(np.iinfo(np.int64).max) - max(base_ns, 0)
+    invalid = ~columns["valid"].astype(np.bool_) | (duration > latest - np.maximum(start, 0)) | (start > latest)
+    start, duration = np.where(invalid, 0, start), np.where(invalid, 0, duration)
+    columns["broken"] = invalid | broken_rows(start, start + duration)
+    columns["start"] = start + np.where(invalid, 0, base_ns)
+    columns["end"] = columns["start"] + duration
+
+
+def _launch_shape(args: Sequence[Any]) -> dict[str, npt.NDArray[np.int64]]:
+    columns = {
+        "registers": integers([a.registers for a in args]),
+        "shared_memory": integers([a.shared_memory for a in args]),
+    }
+    for prefix in ("grid", "block"):
+        # Three sizes; whatever else stands there says nothing.
+        sizes = [value if isinstance(value := getattr(a, prefix), list) else () for a in args]
+        for place, axis in enumerate("xyz"):
+            columns[f"{prefix}_{axis}"] = integers([s[place] if len(s) > place else NONE for s in sizes])
+    return columns
+
+
+# -- what stands beside the events ------------------------------------------------------------------------------------
+
+_AMD_KEYS = ("roctracer_version", "rocprofiler_version", "hip_runtime_version", "hip_driver_version")
+_NVIDIA_KEYS = ("cupti_version", "cuda_runtime_version", "cuda_driver_version")
+_TRACERS = {"cupti_version": "CUPTI", "roctracer_version": "roctracer", "rocprofiler_version": "rocprofiler"}
+#: Nothing else of the header is looked at: it also has paths and users.
+_HEADER_KEYS = (*_AMD_KEYS, *_NVIDIA_KEYS, "baseTimeNanoseconds", "distributedInfo", "deviceProperties", "metadata")
+
+
+@dataclass(frozen=True)
+class _Header:
+    """Identity facts of one file.
+
+    Args:
+        base_ns: nanoseconds to add to every event's time; 0 where the events are absolute.
+        rank: of the process; None where nothing says it.
+        vendor: ``nvidia`` or ``amd``; None where the header does not tell.
+        profiler: name and the tracing library's version.
+        devices: id and name of the devices that the process saw; names may be empty.
+        notes: what was unreadable.
+    """
+
+    base_ns: int
+    rank: int | None
+    vendor: str | None
+    profiler: str
+    devices: Mapping[int, str]
+    notes: tuple[Diagnostic, ...]
+
+    def device_names(self, used: set[int]) -> dict[int, str]:
+        """Names of the devices in `used`, or of all where that is empty.
+
+        ROCm numbers devices otherwise in events than in the header; one name for all settles it.
+        """
+        names = {i: n for i, n in self.devices.items() if n and (i in used or not used)}
+        kinds = set(self.devices.values()) - {""}
+        if len(kinds) == 1:
+            name = kinds.pop()
+            names |= {i: name for i in used if i >= 0}
+        return dict(sorted(names.items()))
+
+
+def _read_header(path: Path, raw: Mapping[str, msgspec.Raw]) -> _Header:
+    """The facts in the top-level values `raw`; what a wrapper put under ``metadata`` counts where it is not at the top.
+
+    Raises:
+        ProfkitError: `baseTimeNanoseconds` is no integer, or a value is malformed.
+    """
+    values: dict[str, Any] = {}
+    for key in _HEADER_KEYS:
+        if key in raw:
+            try:
+                values[key] = msgspec.json.decode(raw[key])
+            except msgspec.DecodeError as error:
+                raise ProfkitError(f"{path}: {key} is malformed ({error}). Copy or record it again.") from None
+    nested = values.get("metadata")
+    for key, value in nested.items() if isinstance(nested, dict) else ():
+        values.setdefault(key, value)
+    base = values.get("baseTimeNanoseconds", 0)
+    base = int(base) if isinstance(base, str) and re.fullmatch(r"-?[0-9]{1,19}", base) else base
+    if not isinstance(base, int) or abs(base) >= 1 << 62:
+        raise ProfkitError(f"{path}: baseTimeNanoseconds is {base!r}, expected nanoseconds as an integer.")
+    rank, notes = _rank(values.get("distributedInfo"))
+    tracer = next((f"{name} {values[key]}" for key, name in _TRACERS.items() if key in values), None)
+    amd, nvidia = (any(key in values for key in keys) for keys in (_AMD_KEYS, _NVIDIA_KEYS))
+    return _Header(
+        base_ns=base,
+        rank=rank,
+        vendor="amd" if amd else "nvidia" if nvidia else None,
+        profiler=f"torch.profiler ({tracer})" if tracer else "torch.profiler",
+        devices=_devices(values.get("deviceProperties")),
+        notes=notes,
+    )
+
+
+def _rank(info: Any) -> tuple[int | None, tuple[Diagnostic, ...]]:
+    rank = info.get("rank") if isinstance(info, dict) else None
+    if rank is None:
+        return None, ()
+    if isinstance(rank, str) and re.fullmatch(r"[0-9]{1,9}", rank):
+        rank = int(rank)
+    if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0:
+        return rank, ()
+    return None, (
+        Diagnostic("rank-unreadable", f"distributedInfo gives the rank as {rank!r}; it is taken as unknown."),
+    )
+
+
+def _devices(properties: Any) -> dict[int, str]:
+    if not isinstance(properties, list):
+        return {}
+    rows = [p for p in properties if isinstance(p, dict) and isinstance(p.get("id"), int)]
+    return {p["id"]: p["name"] if isinstance(p.get("name"), str) else "" for p in rows}

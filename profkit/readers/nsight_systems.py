@@ -19,8 +19,6 @@ from profkit.errors import ProfkitError
 BINARY_VARIABLE = "PROFKIT_NSYS"
 #: The oldest whose exports have been seen to hold node events with their origin, which lineage needs.
 MINIMUM = (2023, 4)
-#: The oldest seen to record the ranges of the `nvtx` package (0.2.17); 2023.4 does not. torch's are recorded by both.
-NVTX_PACKAGE_MINIMUM = (2025, 3)
 
 #: Where installers put it, below the file system's root; the newest version is tried first.
 _PLACES = (
@@ -48,11 +46,6 @@ class Nsys:
     def release(self) -> tuple[int, int]:
         """(year, number) of the version."""
         return release(self.version)
-
-    @property
-    def nvtx_api(self) -> str:
-        """The API whose ranges this version records: the `nvtx` package's, else torch's."""
-        return "nvtx" if self.release >= NVTX_PACKAGE_MINIMUM else "torch.cuda.nvtx"
 
 
 def release(version: str) -> tuple[int, int]:

@@ -18,35 +18,29 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import ProfkitError
-from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Trace
-from profkit.readers import rocm
-from profkit.readers.rocm_tables import RocmRows
-from profkit.readers.rows import call_name, launch_api
+from profkit.model.trace import LAUNCH_APIS, NONE, Trace
+from profkit.readers import SQLITE_MAGIC
+from profkit.readers.rocm import RocmRows, copy_name, kernel_name, mapped
+from profkit.readers.rows import Texts, call_name, launch_api
 from profkit.readers.sqlite_columns import Database, quoted
 
 _DISPATCHES = "rocpd_kernel_dispatch"
 _GUID_TABLE = re.compile(rf"^{_DISPATCHES}(|_[0-9a-f_]{{36}})$")
-_SQLITE_MAGIC = b"SQLite format 3\x00"
 
 
 def sniff(head: bytes, path: Path) -> bool:
     """Whether the file that begins with `head` is a rocpd database."""
-    if not head.startswith(_SQLITE_MAGIC):
+    if not head.startswith(SQLITE_MAGIC):
         return False
     with Database(path) as database:
         return bool(_suffixes(database))
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
-    """Read the database at `path`; see `read_many`."""
-    return read_many([path], detail=detail)
-
-
-def read_many(paths: Sequence[Path], *, detail: bool = False) -> Trace:
-    """Read the databases at `paths` as one recording: one a process, or several merged into one file.
+    """Read the database at `path`, which may be several merged into one file.
 
     Args:
-        paths: databases of rocprofv3; only read, never written, and nothing is left beside them.
+        path: a database of rocprofv3; only read, never written, and nothing is left beside it.
         detail: also read `OP_DETAIL` (grid in workgroups, block in work-items, VGPRs, bytes of LDS).
 
     Raises:
@@ -55,23 +49,17 @@ def read_many(paths: Sequence[Path], *, detail: bool = False) -> Trace:
     rows = RocmRows(detail=detail)
     agents: dict[int, str] = {}
     versions: set[str] = set()
-    for path in paths:
-        with Database(path) as database:
-            suffixes = _suffixes(database)
-            if not suffixes:
-                raise ProfkitError(f"{path} is an SQLite database but no rocpd: it has no table {_DISPATCHES}_….")
-            for suffix in suffixes:
-                run = _Run(database, suffix, rows, detail=detail)
-                run.read()
-                agents |= run.agents
-                versions.add(run.schema_version)
-    if not rows.found:
-        raise ProfkitError(
-            f"{paths[0]}: no kernel, copy, launch or marker. Record with: "
-            "rocprofv3 --kernel-trace --hip-trace --marker-trace --output-format rocpd -- CMD"
-        )
+    with Database(path) as database:
+        suffixes = _suffixes(database)
+        if not suffixes:
+            raise ProfkitError(f"{path} is an SQLite database but no rocpd: it has no table {_DISPATCHES}_….")
+        for suffix in suffixes:
+            run = _Run(database, suffix, rows)
+            run.read()
+            agents |= run.agents
+            versions.add(run.schema_version)
     profiler = f"rocprofv3 (rocpd schema {', '.join(sorted(versions))})"
-    return rows.trace(str(paths[0]), "rocpd", profiler, agents)
+    return rows.rocm_trace(path, "rocpd", profiler, agents, "rocpd")
 
 
 def _suffixes(database: Database) -> list[str]:
@@ -83,8 +71,8 @@ def _suffixes(database: Database) -> list[str]:
 class _Run:
     """The tables of one guid."""
 
-    def __init__(self, database: Database, suffix: str, rows: RocmRows, *, detail: bool) -> None:
-        self._db, self._suffix, self._rows, self._detail = database, suffix, rows, detail
+    def __init__(self, database: Database, suffix: str, rows: RocmRows) -> None:
+        self._db, self._suffix, self._rows = database, suffix, rows
         self._processes = self._owners()
         self._gpus = self._agent_indices()
         self._threads = self._integers_by_id("rocpd_info_thread", "tid")
@@ -112,23 +100,18 @@ class _Run:
             "stream": self._optional(name, "K", "stream_id"),
             **self._identity(name, "K"),
         }
-        if self._detail:
+        if self._rows.detail:
             for axis in "xyz":
                 select[f"grid_{axis}"] = self._optional(name, "K", f"grid_size_{axis}")
                 select[f"block_{axis}"] = self._optional(name, "K", f"workgroup_size_{axis}")
             select["shared_memory"] = self._optional(name, "K", "group_segment_size")
         columns = self._columns(select, f"{quoted(name)} K {self._event_join(name, 'K')}")
         kernels = columns.pop("name")
-        if self._detail:
-            for axis in "xyz":
-                columns[f"grid_{axis}"] = rocm.blocks(columns[f"grid_{axis}"], columns[f"block_{axis}"])
-            columns["registers"] = self._mapped(
-                kernels, self._integers_by_id("rocpd_info_kernel_symbol", "arch_vgpr_count")
-            )
-        columns["name"] = self._coded(kernels, self._kernel_names(), self._rows.op_names.codes)
-        columns["device"] = self._mapped(columns.pop("agent"), self._gpus)
-        columns["kind"] = np.full(len(kernels), OP_KINDS.index("kernel"), np.int64)
-        self._rows.add_ops(self._mapped(columns.pop("owner"), self._processes), columns)
+        if self._rows.detail:
+            columns["registers"] = mapped(kernels, self._integers_by_id("rocpd_info_kernel_symbol", "arch_vgpr_count"))
+        columns["name"] = self._coded(kernels, self._kernel_names(), self._rows.op_names)
+        columns["device"] = mapped(columns.pop("agent"), self._gpus)
+        self._rows.add_ops("kernel", mapped(columns.pop("owner"), self._processes), columns)
 
     def _copies(self) -> None:
         name = self._table("rocpd_memory_copy")
@@ -147,14 +130,13 @@ class _Run:
         }
         columns = self._columns(select, f"{quoted(name)} K {self._event_join(name, 'K')}")
         names = columns.pop("name")
-        labels = {i: rocm.copy_name(s) for i, s in self._strings(names).items()}
-        columns["name"] = self._coded(names, labels, self._rows.op_names.codes)
+        labels = {i: copy_name(s) for i, s in self._strings(names).items()}
+        columns["name"] = self._coded(names, labels, self._rows.op_names)
         # The agent of a copy is the GPU that takes part; the target where both are.
-        source = self._mapped(columns.pop("source"), self._gpus)
-        target = self._mapped(columns.pop("target"), self._gpus)
+        source = mapped(columns.pop("source"), self._gpus)
+        target = mapped(columns.pop("target"), self._gpus)
         columns["device"] = np.where(target == NONE, source, target)
-        columns["kind"] = np.full(len(names), OP_KINDS.index("memcpy"), np.int64)
-        self._rows.add_ops(self._mapped(columns.pop("owner"), self._processes), columns)
+        self._rows.add_ops("memcpy", mapped(columns.pop("owner"), self._processes), columns)
 
     def _identity(self, name: str, alias: str) -> dict[str, str]:
         """Correlation and, from schema 3.0.2 on, the graph; 0 stands for no graph there."""
@@ -179,11 +161,11 @@ class _Run:
         source = f"{quoted(name)} R {self._event_join(name, 'R')} WHERE R.name_id IN ({', '.join(map(str, calls))})"
         columns = self._columns(select, source)
         apis = {i: LAUNCH_APIS.index(str(launch_api(s))) for i, s in calls.items()}
-        columns["api"] = self._mapped(columns["name"], apis)
+        columns["api"] = mapped(columns["name"], apis)
         labels = {i: call_name(s) for i, s in calls.items()}
-        columns["name"] = self._coded(columns["name"], labels, self._rows.call_names.codes)
-        columns["thread"] = self._mapped(columns["thread"], self._threads)
-        self._rows.add_launches(self._mapped(columns.pop("owner"), self._processes), columns)
+        columns["name"] = self._coded(columns["name"], labels, self._rows.call_names)
+        columns["thread"] = mapped(columns["thread"], self._threads)
+        self._rows.add_launches(mapped(columns.pop("owner"), self._processes), columns)
 
     def _markers(self) -> None:
         region, event, string = (self._table(t) for t in ("rocpd_region", "rocpd_event", "rocpd_string"))
@@ -215,8 +197,8 @@ class _Run:
         columns = {n: np.concatenate(p) for n, p in parts.items()}
         codes, labels = self._db.dictionary(texts)
         columns["text"] = self._rows.texts.codes(labels)[codes]
-        columns["thread"] = self._mapped(columns["thread"], self._threads)
-        self._rows.add_ranges(self._mapped(columns.pop("owner"), self._processes), columns)
+        columns["thread"] = mapped(columns["thread"], self._threads)
+        self._rows.add_ranges(mapped(columns.pop("owner"), self._processes), columns)
 
     @staticmethod
     def _region_select() -> dict[str, str]:
@@ -255,7 +237,7 @@ class _Run:
         name = self._table("rocpd_info_kernel_symbol")
         self._require(name, ["kernel_name"])
         shown = "COALESCE(display_name, kernel_name)" if "display_name" in self._db.columns(name) else "kernel_name"
-        return {int(i): str(text) for i, text in self._db.rows(f"SELECT id, {shown} FROM {quoted(name)}")}
+        return {int(i): kernel_name(str(text)) for i, text in self._db.rows(f"SELECT id, {shown} FROM {quoted(name)}")}
 
     def _strings(self, ids: npt.NDArray[np.int64]) -> dict[int, str]:
         """Texts of the string ids in `ids` alone: the table holds other texts of the recorded process too."""
@@ -306,13 +288,6 @@ class _Run:
         return {int(i): int(value) for i, value in rows}
 
     @staticmethod
-    def _mapped(ids: npt.NDArray[Any], mapping: Mapping[int, int]) -> npt.NDArray[np.int64]:
+    def _coded(ids: npt.NDArray[Any], labels: Mapping[int, str], texts: Texts) -> npt.NDArray[np.int32]:
         codes, unique = pd.factorize(ids)
-        values = np.array([mapping.get(i, NONE) for i in unique.tolist()], np.int64)
-        return values[codes] if len(codes) else np.empty(0, np.int64)
-
-    @staticmethod
-    def _coded(ids: npt.NDArray[Any], labels: Mapping[int, str], codes_of: Any) -> npt.NDArray[np.int32]:
-        codes, unique = pd.factorize(ids)
-        texts = codes_of([labels.get(i, f"unknown name {i}") for i in unique.tolist()])
-        return np.asarray(texts[codes] if len(codes) else texts, np.int32)
+        return texts.codes([labels.get(i, f"unknown name {i}") for i in unique.tolist()])[codes]

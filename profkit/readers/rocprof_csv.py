@@ -2,13 +2,17 @@
 
 One run is several files with one prefix: kernels, copies, API calls, markers, agents. Any of them opens the run.
 A kernel row names no process; it is that of the API rows beside it, else the number that the file name begins with.
+
+rocprofv3 writes quoted names without escaping a quote inside them. A row with such a name is mended from its shape:
+the header gives the number of fields on both sides of the one free text, and no other field holds a comma.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.errors import ProfkitError
-from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Trace
+from profkit.model.trace import LAUNCH_APIS, NONE, Diagnostic, Trace
 from profkit.model.wording import counted, have, were
-from profkit.readers import rocm
-from profkit.readers.csv_table import CsvTable, header_of
-from profkit.readers.rocm_tables import RocmRows
+from profkit.readers.rocm import RocmRows, copy_name, is_marker_range, kernel_name, mapped, record_with
 from profkit.readers.rows import Texts, call_name, launch_api
 
 #: What a file holds, by the columns that only such files have; checked in this order. The value is the free text.
@@ -36,17 +38,14 @@ _ROLES: dict[str, tuple[frozenset[str], str]] = {
 _KINDS = "kernel|memory_copy|marker_api|marker|hip_api|hip_runtime_api|hip_compiler_api|hip|hip_runtime|hip_compiler"
 _NAME = re.compile(rf"^(?P<prefix>.+)_(?:(?:{_KINDS}|\w+_api)_trace|agent_info)\.csv$")
 _COMPANIONS = re.compile(rf"^(?:(?:{_KINDS})_trace|agent_info)\.csv$")
+_PLAIN_FIELD = r'(?:"[^"]*"|[^",]*)'
+_PLAIN_LINE = re.compile(rf"{_PLAIN_FIELD}(?:,{_PLAIN_FIELD})*")
 
 
-@dataclass
-class _Run:
-    """The files of one run that share a prefix."""
-
-    prefix: str
-    parts: list[tuple[str, CsvTable]] = field(default_factory=list)
-
-    def of(self, *roles: str) -> list[CsvTable]:
-        return [t for role, t in self.parts if role in roles]
+def header_of(line: bytes) -> list[str]:
+    """Column names in lower case with underscores: writers differ in case (``VGPR_Count``, ``Vgpr_Count``)."""
+    text = line.decode("utf-8-sig", errors="replace").strip()
+    return [name.strip().strip('"').lower().replace("-", "_").replace(" ", "_") for name in text.split(",")]
 
 
 def role_of(line: bytes) -> str | None:
@@ -70,46 +69,31 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     Raises:
         ProfkitError: a row that does not fit, or nothing that profkit reads.
     """
-    return _read([path], _companions(path), detail=detail)
-
-
-def read_many(paths: Sequence[Path], *, detail: bool = False) -> Trace:
-    """Read the files `paths` as one recording, e.g. those of several processes; see `read`."""
-    return _read(list(paths), [], detail=detail)
-
-
-def _companions(path: Path) -> list[Path]:
-    """The other files with the prefix of `path`; none for a file without a prefix."""
     named = _NAME.match(path.name)
-    if named is None:
-        return []
-    start = named["prefix"] + "_"
+    parts: list[_Part] = []
+    for one in [path, *(_companions(path, named["prefix"]) if named else [])]:
+        role = role_of(_first_line(one))
+        if role is not None:
+            parts.append(_Part(one, role))
+        elif one == path:
+            raise ProfkitError(f"{path} is no CSV of rocprofv3 with kernels, copies, API calls or markers.")
+    rows = RocmRows(detail=detail)
+    run = _Run(parts, named["prefix"] if named else "", rows)
+    run.read()
+    if not rows.found:
+        raise ProfkitError(
+            f"{path}: no kernel, copy, launch or marker in this file. Open the kernel_trace.csv of the same run, or "
+            f"record with: {record_with('csv')}"
+        )
+    profiler = "rocprof" if run.of("rocprof v1", "rocprof v2") else "rocprofv3"
+    return rows.rocm_trace(path, f"{profiler} csv", profiler, run.agents, "csv")
+
+
+def _companions(path: Path, prefix: str) -> list[Path]:
+    """The other files of the run."""
+    start = prefix + "_"
     siblings = sorted(p for p in path.parent.iterdir() if p.name.startswith(start) and p != path)
     return [p for p in siblings if _COMPANIONS.match(p.name.removeprefix(start))]
-
-
-def _read(paths: list[Path], companions: list[Path], *, detail: bool) -> Trace:
-    runs: dict[str, _Run] = {}
-    for path in paths + companions:
-        role = role_of(_first_line(path))
-        if role is None:
-            if path in companions:
-                continue
-            raise ProfkitError(f"{path} is no CSV of rocprofv3 with kernels, copies, API calls or markers.")
-        named = _NAME.match(path.name)
-        prefix = named["prefix"] if named else ""
-        run = runs.setdefault(f"{path.parent}/{prefix}" if prefix else str(path), _Run(prefix))
-        run.parts.append((role, CsvTable(path, _ROLES[role][1])))
-    reader = _Reader(detail=detail)
-    for run in runs.values():
-        reader.add(run)
-    first = paths[0]
-    if not reader.rows.found:
-        raise ProfkitError(
-            f"{first}: no kernel, copy, launch or marker in this file. Open the kernel_trace.csv of the same run, or "
-            "record with: rocprofv3 --kernel-trace --hip-trace --marker-trace --output-format csv -- CMD"
-        )
-    return reader.rows.trace(str(first), reader.format, reader.profiler, reader.agents)
 
 
 def _first_line(path: Path) -> bytes:
@@ -120,190 +104,320 @@ def _first_line(path: Path) -> bytes:
         raise ProfkitError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-class _Reader:
-    def __init__(self, *, detail: bool) -> None:
-        self.rows = RocmRows(detail=detail)
-        self.agents: dict[int, str] = {}
-        self.format, self.profiler = "rocprofv3 csv", "rocprofv3"
-        self._guids = Texts()
-        self._detail = detail
+class _Part:
+    """One file of a run: its columns as texts, converted on demand.
 
-    def add(self, run: _Run) -> None:
-        """Add the rows of one run. Its API calls come first: they tell which threads belong to which process."""
-        owners = _Owners(run, self._guids)
-        for part in run.of("calls"):
-            self._calls(part, owners.of_calls(part))
-        for part in run.of("kernels", "rocprof v1", "rocprof v2"):
-            self._kernels(part, owners.of_ops(part))
-        for part in run.of("copies"):
-            self._copies(part, owners.of_ops(part))
-        for part in run.of("agents"):
+    Args:
+        path: the file.
+        role: a key of `_ROLES`.
+
+    Raises:
+        ProfkitError: unreadable, or a row that does not fit the header, with its line.
+    """
+
+    def __init__(self, path: Path, role: str) -> None:
+        self.path, self.role = path, role
+        self.mended_rows = 0
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ProfkitError(f"{path} cannot be read: {error.strerror}.") from None
+        head, _, body = data.partition(b"\n")
+        self.names = header_of(head)
+        twice = [name for name in self.names if self.names.count(name) > 1]
+        if twice:
+            raise ProfkitError(f"{path}, line 1: column {twice[0]} stands there twice. Record or copy it again.")
+        self._free = self.names.index(_ROLES[role][1])
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            body = body.decode(errors="replace").encode()
+        self._columns = self._parse(body)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._columns
+
+    def first_of(self, *names: str) -> str:
+        """The first of `names` that the file has, else the first: writers differ in their names for one thing."""
+        return next((name for name in names if name in self), names[0])
+
+    def coded(self, name: str) -> tuple[npt.NDArray[np.int32], list[str]]:
+        """Column `name` as codes into its distinct texts."""
+        encoded = self._columns[name].combine_chunks().dictionary_encode()
+        chunk = encoded.chunk(0) if hasattr(encoded, "chunk") else encoded
+        codes = chunk.indices.to_numpy(zero_copy_only=False)
+        return np.asarray(codes, np.int32), [str(v) for v in chunk.dictionary.to_pylist()]
+
+    def texts(self, name: str, texts: Texts, rename: Callable[[str], str] = str) -> npt.NDArray[np.int32]:
+        """The codes of column `name` in `texts`; `rename` is applied to each distinct text."""
+        codes, labels = self.coded(name)
+        return texts.codes([rename(label) for label in labels])[codes]
+
+    def integers(self, name: str, default: int = NONE) -> npt.NDArray[np.int64]:
+        """Column `name`; `default` where it is absent or empty.
+
+        Raises:
+            ProfkitError: a field is no integer, with its line.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if name not in self._columns:
+            return np.full(len(self), default, np.int64)
+        column = self._columns[name]
+        filled = pc.if_else(pc.equal(column, ""), str(default), column)
+        try:
+            return np.asarray(pc.cast(filled, pa.int64()).to_numpy(), np.int64)
+        except pa.ArrowInvalid:
+            values = filled.to_pylist()
+        row = next((i for i, v in enumerate(values) if not re.fullmatch(r"-?\d{1,18}", v)), 0)
+        if header_of(values[row].encode()) == [name]:
+            raise ProfkitError(
+                f"{self.path}, line {row + 2}: the header stands here again, so several processes wrote this file. "
+                "Record one file per process: rocprofv3 -o NAME_%pid%."
+            )
+        raise ProfkitError(
+            f"{self.path}, line {row + 2}: {name} is {values[row]!r}, expected an integer. Record or copy it again."
+        )
+
+    def _parse(self, body: bytes) -> dict[str, Any]:
+        import pyarrow as pa
+
+        if not _is_plain(body):
+            return self._columns_of(self._mended(body))
+        try:
+            return self._columns_of(body)
+        except pa.ArrowInvalid:
+            return self._columns_of(self._mended(body))
+
+    def _columns_of(self, body: bytes) -> dict[str, Any]:
+        import pyarrow as pa
+        import pyarrow.csv as pacsv
+
+        if not body.strip():
+            return {name: pa.chunked_array([[]], pa.string()) for name in self.names}
+        parsed = pacsv.read_csv(
+            io.BytesIO(body),
+            read_options=pacsv.ReadOptions(column_names=self.names),
+            parse_options=pacsv.ParseOptions(newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(
+                column_types=dict.fromkeys(self.names, pa.string()), strings_can_be_null=False
+            ),
+        )
+        return {name: parsed.column(name) for name in self.names}
+
+    def _mended(self, body: bytes) -> bytes:
+        """`body` with inner quotes doubled, as CSV wants them."""
+        lines = body.decode().split("\n")
+        return "\n".join(self._mended_line(n, line.rstrip("\r")) for n, line in enumerate(lines, 2) if line).encode()
+
+    def _mended_line(self, number: int, line: str) -> str:
+        if _PLAIN_LINE.fullmatch(line):
+            fields = next(csv.reader([line]))
+            if len(fields) == len(self.names):
+                return line
+        elif self._is_escaped(line):
+            return line
+        left, right = self._free, len(self.names) - self._free - 1
+        before = line.split(",", left)
+        after = before[-1].rsplit(",", right)
+        if len(before) != left + 1 or len(after) != right + 1:
+            found = len(before) + len(after) - 1
+            raise self._bad_row(number, f"has {found} fields, the header has {len(self.names)}")
+        text = after[0]
+        if len(text) > 1 and text.startswith('"') and text.endswith('"'):
+            text = text[1:-1]
+        if any(field.count('"') not in (0, 2) for field in before[:-1] + after[1:]):
+            raise self._bad_row(number, "has a quote inside a field that holds no free text")
+        self.mended_rows += 1
+        quoted = '"' + text.replace('"', '""') + '"'
+        return ",".join([*before[:-1], quoted, *after[1:]])
+
+    def _is_escaped(self, line: str) -> bool:
+        """Whether the quotes inside fields are doubled already, by another writer than rocprofv3."""
+        try:
+            return len(next(csv.reader([line], strict=True))) == len(self.names)
+        except csv.Error:
+            return False
+
+    def _bad_row(self, number: int, what: str) -> ProfkitError:
+        return ProfkitError(f"{self.path}, line {number}: the row {what}. Mend the line, or record the run again.")
+
+
+class _Run:
+    """The files of one run; `read` adds their rows.
+
+    Owners of rows below `NONE` stand for processes that are known by a guid alone.
+    """
+
+    def __init__(self, parts: list[_Part], prefix: str, rows: RocmRows) -> None:
+        self._parts, self._rows = parts, rows
+        self.agents: dict[int, str] = {}
+        self._guids = Texts()
+        self._pid_by_thread: dict[int, int] = {}
+        self._pid_by_guid: dict[int, int] = {}
+        #: Ops whose process only their threads could tell, and did not; None where threads were not needed.
+        self._unknown: int | None = None
+        pids: set[int] = set()
+        for part in self.of("calls", "rocprof v1", "rocprof v2"):
+            own = part.integers(_pid_column(part))
+            pids |= set(np.unique(own).tolist()) - {NONE}
+            thread = part.integers(part.first_of("thread_id", "tid"))
+            for tid, pid in np.unique(np.stack([thread, own]), axis=1).T.tolist():
+                # Processes of several containers may share thread ids, which then tell nothing.
+                self._pid_by_thread[tid] = pid if self._pid_by_thread.get(tid, pid) == pid else NONE
+            if "guid" in part:
+                pairs = np.unique(np.stack([part.texts("guid", self._guids), own]), axis=1)
+                self._pid_by_guid |= dict(zip(pairs[0].tolist(), pairs[1].tolist(), strict=True))
+        self._processes = len(pids)
+        named = int(prefix) if prefix.isdecimal() else NONE
+        #: The process of every row, where there is only one.
+        self._only: int | None = named if not pids else next(iter(pids)) if len(pids) == 1 else None
+
+    def of(self, *roles: str) -> list[_Part]:
+        """The files with one of `roles`."""
+        return [part for part in self._parts if part.role in roles]
+
+    def read(self) -> None:
+        """Add the rows of all files."""
+        for part in self.of("calls"):
+            self._calls(part)
+        for part in self.of("kernels", "rocprof v1", "rocprof v2"):
+            self._kernels(part)
+        for part in self.of("copies"):
+            self._copies(part)
+        for part in self.of("agents"):
             self._agents(part)
-        if run.of("rocprof v1", "rocprof v2"):
-            self.format, self.profiler = "rocprof csv", "rocprof"
-        mended = sum(t.mended_rows for _, t in run.parts)
+        mended = sum(part.mended_rows for part in self._parts)
         if mended:
             message = f"{counted(mended, 'row')} {have(mended)} quotes inside a name and {were(mended)} mended."
-            self.rows.note(Diagnostic("mended-quotes", message))
-        if owners.by_thread:
-            unknown = f"the process of {counted(owners.unknown, 'op')} is not certain"
-            told = unknown if owners.unknown else "their threads tell them apart"
-            self.rows.note(
+            self._rows.notes.append(Diagnostic("mended-quotes", message))
+        if self._unknown is not None:
+            unknown = f"the process of {counted(self._unknown, 'op')} is not certain"
+            told = unknown if self._unknown else "their threads tell them apart"
+            self._rows.notes.append(
                 Diagnostic(
                     "mixed-processes",
-                    f"The files of {owners.count} processes are one, and {told}. "
+                    f"The files of {self._processes} processes are one, and {told}. "
                     "Record one file per process: rocprofv3 -o NAME_%pid%.",
                 )
             )
 
-    def _kernels(self, part: CsvTable, pid: npt.NDArray[np.int64]) -> None:
+    def _kernels(self, part: _Part) -> None:
         # The column names of rocprofv3, of rocprof v2 and of rocprof v1.
-        start = next(n for n in ("start_timestamp", "begin_timestamp", "beginns") if n in part)
-        end = next(n for n in ("end_timestamp", "endns") if n in part)
-        name = "kernel_name" if "kernel_name" in part else "kernelname"
-        device = self._agent_column(part, next((n for n in ("agent_id", "gpu_id") if n in part), ""))
         columns: dict[str, npt.NDArray[Any]] = {
-            "start": part.integers(start),
-            "end": part.integers(end),
-            "kind": np.full(len(part), OP_KINDS.index("kernel"), np.int64),
-            "name": part.texts(name, self.rows.op_names),
-            "device": device,
-            "stream": part.integers("stream_id" if "stream_id" in part else "queue_id"),
+            "start": part.integers(part.first_of("start_timestamp", "begin_timestamp", "beginns")),
+            "end": part.integers(part.first_of("end_timestamp", "endns")),
+            "name": part.texts(part.first_of("kernel_name", "kernelname"), self._rows.op_names, kernel_name),
+            "device": _agent(part, part.first_of("agent_id", "gpu_id")),
+            "stream": part.integers(part.first_of("stream_id", "queue_id")),
             "correlation": part.integers("correlation_id"),
         }
-        if self._detail:
+        if self._rows.detail:
             columns |= _launch_shape(part)
-        self.rows.add_ops(pid, columns)
+        self._rows.add_ops("kernel", self._pids_of_ops(part), columns)
 
-    def _copies(self, part: CsvTable, pid: npt.NDArray[np.int64]) -> None:
-        directions = Texts()
-        codes = part.texts("direction", directions)
-        names = self.rows.op_names.codes([rocm.copy_name(d) for d in directions.labels()])
-        from_device = np.array([d.endswith("DEVICE_TO_HOST") for d in directions.labels()], bool)
-        source = self._agent_column(part, "source_agent_id")
-        target = self._agent_column(part, "destination_agent_id")
+    def _copies(self, part: _Part) -> None:
+        direction, directions = part.coded("direction")
+        from_device = np.array([d.endswith("DEVICE_TO_HOST") for d in directions], np.bool_)[direction]
+        source, target = _agent(part, "source_agent_id"), _agent(part, "destination_agent_id")
         columns: dict[str, npt.NDArray[Any]] = {
             "start": part.integers("start_timestamp"),
             "end": part.integers("end_timestamp"),
-            "kind": np.full(len(part), OP_KINDS.index("memcpy"), np.int64),
-            "name": names[codes] if len(codes) else np.empty(0, np.int32),
-            "device": np.where(from_device[codes], source, target) if len(codes) else target,
+            "name": part.texts("direction", self._rows.op_names, copy_name),
+            "device": np.where(from_device, source, target),
             "stream": part.integers("stream_id"),
             "correlation": part.integers("correlation_id"),
         }
-        self.rows.add_ops(pid, columns)
+        self._rows.add_ops("memcpy", self._pids_of_ops(part), columns)
 
-    def _calls(self, part: CsvTable, pid: npt.NDArray[np.int64]) -> None:
-        domains, functions = Texts(), Texts()
-        domain, function = part.texts("domain", domains), part.texts("function", functions)
-        if not len(part):
-            return
+    def _calls(self, part: _Part) -> None:
+        domain, domains = part.coded("domain")
+        function, functions = part.coded("function")
+        pid = self._pids_of_calls(part)
         start, end = part.integers("start_timestamp"), part.integers("end_timestamp")
-        thread, correlation = part.integers("thread_id"), part.integers("correlation_id")
+        columns: dict[str, npt.NDArray[Any]] = {"start": start, "end": end, "thread": part.integers("thread_id")}
 
-        is_hip = np.array([d.startswith("HIP") for d in domains.labels()])[domain]
-        apis = [launch_api(f) for f in functions.labels()]
-        api = np.array([NONE if a is None else LAUNCH_APIS.index(a) for a in apis])[function]
+        is_hip = np.array([d.startswith("HIP") for d in domains], np.bool_)[domain]
+        apis = [launch_api(f) for f in functions]
+        api = np.array([NONE if a is None else LAUNCH_APIS.index(a) for a in apis], np.int8)[function]
+        launches = columns | {
+            "correlation": part.integers("correlation_id"),
+            "api": api,
+            "name": part.texts("function", self._rows.call_names, call_name),
+        }
         chosen = is_hip & (api != NONE)
-        names = self.rows.call_names.codes([call_name(f) for f in functions.labels()])[function]
-        times = {"start": start, "end": end, "thread": thread}
-        launches: dict[str, npt.NDArray[Any]] = {**times, "correlation": correlation, "api": api, "name": names}
-        self.rows.add_launches(pid[chosen], {n: c[chosen] for n, c in launches.items()})
+        self._rows.add_launches(pid[chosen], {n: c[chosen] for n, c in launches.items()})
 
-        is_marker = np.array([rocm.is_marker_range(d, "") for d in domains.labels()])[domain]
-        is_range = np.array([rocm.is_marker_range("MARKER_CORE", f) for f in functions.labels()])[function]
+        is_marker = np.array([is_marker_range(d, "") for d in domains], np.bool_)[domain]
+        is_range = np.array([is_marker_range("MARKER_CORE", f) for f in functions], np.bool_)[function]
+        ranges = columns | {"text": part.texts("function", self._rows.texts)}
         # A mark has one time; it is a point and no range.
         chosen = is_marker & is_range & (start != end)
-        texts = self.rows.texts.codes(functions.labels())[function]
-        ranges: dict[str, npt.NDArray[Any]] = {**times, "text": texts}
-        self.rows.add_ranges(pid[chosen], {n: c[chosen] for n, c in ranges.items()})
+        self._rows.add_ranges(pid[chosen], {n: c[chosen] for n, c in ranges.items()})
 
-    def _agents(self, part: CsvTable) -> None:
-        kinds, names = Texts(), Texts()
-        kind = [kinds.labels()[c] for c in part.texts("agent_type", kinds).tolist()]
-        name = [names.labels()[c] for c in part.texts("product_name", names).tolist()]
-        index = part.integers("logical_node_id" if "logical_node_id" in part else "node_id").tolist()
-        self.agents |= {i: n for i, k, n in zip(index, kind, name, strict=True) if k == "GPU" and n}
+    def _agents(self, part: _Part) -> None:
+        kind, kinds = part.coded("agent_type")
+        name, names = part.coded("product_name")
+        index = part.integers(part.first_of("logical_node_id", "node_id"))
+        for i, k, n in zip(index.tolist(), kind.tolist(), name.tolist(), strict=True):
+            if kinds[k] == "GPU" and names[n]:
+                self.agents[i] = names[n]
 
-    def _agent_column(self, part: CsvTable, column: str) -> npt.NDArray[np.int64]:
-        if column not in part:
-            return np.full(len(part), NONE, np.int64)
-        labels = Texts()
-        codes = part.texts(column, labels)
-        indices = np.array([rocm.agent_index(a) for a in labels.labels()], np.int64)
-        return indices[codes] if len(codes) else np.empty(0, np.int64)
-
-
-class _Owners:
-    """Which process each row of a run belongs to. Ids below `NONE` stand for processes known by a guid alone."""
-
-    def __init__(self, run: _Run, guids: Texts) -> None:
-        self.unknown = 0
-        #: Whether only threads told the process of some op.
-        self.by_thread = False
-        self._guids = guids
-        self._by_thread: dict[int, int] = {}
-        self._by_guid: dict[int, int] = {}
-        pids: set[int] = set()
-        for part in run.of("calls", "rocprof v1", "rocprof v2"):
-            own = part.integers(_pid_column(part))
-            known = set(np.unique(own).tolist()) - {NONE}
-            pids |= known
-            thread = part.integers("thread_id" if "thread_id" in part else "tid")
-            for tid, pid in np.unique(np.stack([thread, own]), axis=1).T.tolist():
-                # Processes of several containers may share thread ids, which then tell nothing.
-                self._by_thread[tid] = pid if self._by_thread.get(tid, pid) == pid else NONE
-            if "guid" in part:
-                pairs = np.unique(np.stack([part.texts("guid", guids), own]), axis=1)
-                self._by_guid |= dict(zip(pairs[0].tolist(), pairs[1].tolist(), strict=True))
-        named = int(run.prefix) if run.prefix.isdecimal() else NONE
-        self.count = len(pids)
-        #: The process of every row, where there is only one.
-        self._only: int | None = named if not pids else next(iter(pids)) if len(pids) == 1 else None
-
-    def of_calls(self, part: CsvTable) -> npt.NDArray[np.int64]:
-        """The process of each API row."""
+    def _pids_of_calls(self, part: _Part) -> npt.NDArray[np.int64]:
         return part.integers(_pid_column(part), default=NONE if self._only is None else self._only)
 
-    def of_ops(self, part: CsvTable) -> npt.NDArray[np.int64]:
+    def _pids_of_ops(self, part: _Part) -> npt.NDArray[np.int64]:
         """The process of each op: its own column, its guid, the run's only process, or that of its thread."""
         if _pid_column(part) in part:
-            return self.of_calls(part)
+            return self._pids_of_calls(part)
         if "guid" in part:
-            guid = part.texts("guid", self._guids).astype(np.int64)
-            return _mapped(guid, {g: self._by_guid.get(g, NONE - 1 - g) for g in np.unique(guid).tolist()})
+            guid = part.texts("guid", self._guids)
+            return mapped(guid, {g: self._pid_by_guid.get(g, NONE - 1 - g) for g in range(len(self._guids.labels()))})
         if self._only is not None:
             return np.full(len(part), self._only, np.int64)
-        self.by_thread = True
-        pid = _mapped(part.integers("thread_id"), self._by_thread)
-        self.unknown += int((pid == NONE).sum())
+        pid = mapped(part.integers("thread_id"), self._pid_by_thread)
+        self._unknown = (self._unknown or 0) + int((pid == NONE).sum())
         return pid
 
 
-def _pid_column(part: CsvTable) -> str:
-    return "process_id" if "process_id" in part else "pid"
+def _pid_column(part: _Part) -> str:
+    return part.first_of("process_id", "pid")
 
 
-def _mapped(values: npt.NDArray[np.int64], mapping: dict[int, int]) -> npt.NDArray[np.int64]:
-    unique, inverse = np.unique(values, return_inverse=True)
-    return np.array([mapping.get(v, NONE) for v in unique.tolist()], np.int64)[inverse]
+def _agent(part: _Part, column: str) -> npt.NDArray[np.int64]:
+    """Numbers of agents: 4 for ``Agent 4`` and for ``4``; `NONE` without a number."""
+    if column not in part:
+        return np.full(len(part), NONE, np.int64)
+    codes, labels = part.coded(column)
+    found = [re.search(r"(\d+)$", label) for label in labels]
+    return np.array([int(f[1]) if f else NONE for f in found], np.int64)[codes]
 
 
-def _launch_shape(part: CsvTable) -> dict[str, npt.NDArray[np.int64]]:
+def _launch_shape(part: _Part) -> dict[str, npt.NDArray[np.int64]]:
     """`OP_DETAIL` of a kernel table. rocprof v1 and v2 give totals, which stand in the first axis."""
-    shape: dict[str, npt.NDArray[np.int64]] = {}
+    shape = {
+        "registers": part.integers(part.first_of("vgpr_count", "arch_vgpr")),
+        "shared_memory": part.integers(part.first_of("lds_block_size", "group_segment_size", "lds")),
+    }
     for axis in "xyz":
         if "grd" in part:
             ones = np.ones(len(part), np.int64)
-            grid, group = (part.integers("grd"), part.integers("wgr")) if axis == "x" else (ones, ones)
+            grid, block = (part.integers("grd"), part.integers("wgr")) if axis == "x" else (ones, ones)
         else:
-            grid, group = part.integers(f"grid_size_{axis}"), part.integers(f"workgroup_size_{axis}")
-        shape |= {f"grid_{axis}": rocm.blocks(grid, group), f"block_{axis}": group}
+            grid, block = part.integers(f"grid_size_{axis}"), part.integers(f"workgroup_size_{axis}")
+        shape |= {f"grid_{axis}": grid, f"block_{axis}": block}
+    return shape
 
-    def first(*names: str) -> npt.NDArray[np.int64]:
-        return part.integers(next((n for n in names if n in part), names[0]))
 
-    return shape | {
-        "registers": first("vgpr_count", "arch_vgpr"),
-        "shared_memory": first("lds_block_size", "group_segment_size", "lds"),
-    }
+def _is_plain(body: bytes) -> bool:
+    """Whether every other quote opens a field and every other one closes it, so that no field has a quote inside."""
+    text = np.frombuffer(b"\n" + body + b"\n", np.uint8)
+    quotes = np.flatnonzero(text == ord('"'))
+    before, after = text[quotes[::2] - 1], text[quotes[1::2] + 1]
+    opens = (before == ord(",")) | (before == ord("\n"))
+    closes = (after == ord(",")) | (after == ord("\n")) | (after == ord("\r"))
+    return len(quotes) % 2 == 0 and bool(opens.all()) and bool(closes.all())

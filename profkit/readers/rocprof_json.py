@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.errors import ProfkitError
-from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Trace
-from profkit.readers import rocm
-from profkit.readers.rocm_tables import RocmRows
+from profkit.model.trace import LAUNCH_APIS, NONE, Trace
+from profkit.readers.rocm import RocmRows, copy_name, is_marker_range, kernel_name
 from profkit.readers.rows import call_name, integers, launch_api
 
 _GPU = 2  # rocprofiler_agent_type_t
@@ -119,15 +117,10 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
-    """Read the file at `path`; see `read_many`."""
-    return read_many([path], detail=detail)
-
-
-def read_many(paths: Sequence[Path], *, detail: bool = False) -> Trace:
-    """Read the files at `paths` as one recording: one a process, or several processes in one file.
+    """Read the file at `path`, which may hold several processes.
 
     Args:
-        paths: JSON files of rocprofv3.
+        path: a JSON file of rocprofv3.
         detail: also read `OP_DETAIL` (grid in workgroups, block in work-items, VGPRs, bytes of LDS).
 
     Raises:
@@ -135,17 +128,11 @@ def read_many(paths: Sequence[Path], *, detail: bool = False) -> Trace:
     """
     rows = RocmRows(detail=detail)
     agents: dict[int, str] = {}
-    for path in paths:
-        for process in _decode(path).processes:
-            reader = _Reader(process, rows, detail=detail)
-            reader.read()
-            agents |= reader.agents
-    if not rows.found:
-        raise ProfkitError(
-            f"{paths[0]}: no kernel, copy, launch or marker. Record with: "
-            "rocprofv3 --kernel-trace --hip-trace --marker-trace --output-format json -- CMD"
-        )
-    return rows.trace(str(paths[0]), "rocprofv3 json", "rocprofv3", agents)
+    for process in _decode(path).processes:
+        reader = _Reader(process, rows)
+        reader.read()
+        agents |= reader.agents
+    return rows.rocm_trace(path, "rocprofv3 json", "rocprofv3", agents, "json")
 
 
 def _decode(path: Path) -> _Document:
@@ -165,8 +152,8 @@ def _decode(path: Path) -> _Document:
 class _Reader:
     """Adds the records of one process."""
 
-    def __init__(self, process: _Process, rows: RocmRows, *, detail: bool) -> None:
-        self._process, self._rows, self._detail = process, rows, detail
+    def __init__(self, process: _Process, rows: RocmRows) -> None:
+        self._process, self._rows = process, rows
         gpus = [a for a in process.agents if a.type == _GPU]
         self._devices = {a.id.handle: a.node_id if a.logical_node_id == NONE else a.logical_node_id for a in gpus}
         self.agents = {self._devices[a.id.handle]: a.product_name for a in gpus if a.product_name}
@@ -182,11 +169,13 @@ class _Reader:
 
     def _kernels(self, records: list[_Record]) -> None:
         symbols = {s.kernel_id: s for s in self._process.kernel_symbols}
-        names = {i: s.demangled_kernel_name or s.formatted_kernel_name or s.kernel_name for i, s in symbols.items()}
+        names = {
+            i: kernel_name(s.demangled_kernel_name or s.formatted_kernel_name or s.kernel_name)
+            for i, s in symbols.items()
+        }
         dispatches = [r.dispatch_info for r in records]
         columns = self._common(records)
         columns |= {
-            "kind": np.full(len(records), OP_KINDS.index("kernel"), np.int64),
             "name": self._rows.op_names.codes([names.get(d.kernel_id, f"kernel {d.kernel_id}") for d in dispatches]),
             "device": integers([self._devices.get(d.agent_id.handle, NONE) for d in dispatches]),
             "stream": integers(
@@ -196,15 +185,14 @@ class _Reader:
                 ]
             ),
         }
-        if self._detail:
+        if self._rows.detail:
             for axis in "xyz":
-                group = integers([getattr(d.workgroup_size, axis) for d in dispatches])
-                grid = integers([getattr(d.grid_size, axis) for d in dispatches])
-                columns |= {f"grid_{axis}": rocm.blocks(grid, group), f"block_{axis}": group}
+                columns[f"grid_{axis}"] = integers([getattr(d.grid_size, axis) for d in dispatches])
+                columns[f"block_{axis}"] = integers([getattr(d.workgroup_size, axis) for d in dispatches])
             registers = {i: s.arch_vgpr_count for i, s in symbols.items()}
             columns["registers"] = integers([registers.get(d.kernel_id, NONE) for d in dispatches])
             columns["shared_memory"] = integers([d.group_segment_size for d in dispatches])
-        self._rows.add_ops(self._owners(len(records)), columns)
+        self._rows.add_ops("kernel", self._owners(len(records)), columns)
 
     def _copies(self, records: list[_Record]) -> None:
         def device(record: _Record) -> int:
@@ -213,12 +201,11 @@ class _Reader:
 
         columns = self._common(records)
         columns |= {
-            "kind": np.full(len(records), OP_KINDS.index("memcpy"), np.int64),
-            "name": self._rows.op_names.codes([rocm.copy_name(self._operation(r)[1]) for r in records]),
+            "name": self._rows.op_names.codes([copy_name(self._operation(r)[1]) for r in records]),
             "device": integers([device(r) for r in records]),
             "stream": integers([NONE if r.stream_id is None else r.stream_id.handle for r in records]),
         }
-        self._rows.add_ops(self._owners(len(records)), columns)
+        self._rows.add_ops("memcpy", self._owners(len(records)), columns)
 
     def _launches(self, records: list[_Record]) -> None:
         called = [(r, self._operation(r)[1]) for r in records]
@@ -236,7 +223,7 @@ class _Reader:
         for record in records:
             domain, call = self._operation(record)
             # A mark has one time; it is a point and no range.
-            if rocm.is_marker_range(domain, call) and record.start_timestamp != record.end_timestamp:
+            if is_marker_range(domain, call) and record.start_timestamp != record.end_timestamp:
                 chosen.append((record, call, messages.get(record.correlation_id.internal, call)))
         columns: dict[str, npt.NDArray[Any]] = {
             "start": integers([r.start_timestamp for r, _, _ in chosen]),

@@ -3,6 +3,8 @@ surrogate pair."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,15 @@ def write_whole(file: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             partial.unlink()
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Write `content` into `file`, whole or not at all.
+
+    Raises:
+        ProfkitError: see `write_whole`.
+    """
+    write_whole(file, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(file: Path, mend: str) -> Any:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from profkit.capture.dispatch_file import SCHEMA
 from profkit.errors import ProfkitError
 from profkit.model.run import RunRecord, Version, form
+from profkit.readers.dispatch_file import SCHEMA
 from profkit.scrub.fields import field
 
 _RUN = field(RunRecord)
@@ -60,7 +60,7 @@ class _Op(msgspec.Struct):
 
 
 class _Recording(msgspec.Struct):
-    """What is kept of a dispatch recording; see `profkit.capture.dispatch_file`."""
+    """What is kept of a dispatch recording; see `profkit.readers.dispatch_file`."""
 
     run_bodies: bool
     torch: Version

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import msgspec
 
 from profkit.model.run import form
-from profkit.readers.json_stream import GZIP_MAGIC, ArrayStream
+from profkit.readers import GZIP_MAGIC
+from profkit.readers.json_stream import ArrayStream
 from profkit.scrub.fields import Field, field, kept_text
 
 _CATEGORIES = frozenset(

@@ -12,9 +12,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
-from profkit.capture.plan import did_you_mean, resolve_shapes, resolve_variant
-from profkit.errors import ProfkitError
-from profkit.model.workload import BuildContext, Configuration, ShapeValue, Tunable, Workload
+from profkit.errors import ProfkitError, did_you_mean
+from profkit.model.workload import (
+    BuildContext,
+    Configuration,
+    ShapeValue,
+    Tunable,
+    Workload,
+    resolve_shapes,
+    resolve_variant,
+)
 from profkit.sweep.problems import check_tunable
 from profkit.sweep.sources import source_digests
 

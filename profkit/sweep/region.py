@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from profkit.capture.progress import Lines
+from profkit.capture.sittings import Lines
 from profkit.errors import ProfkitError
 from profkit.model.workload import Problem
 from profkit.sweep.attempts import Attempts, workload_errors

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit._version import __version__
-from profkit.capture import plan_file, process, progress
+from profkit.capture import process, sittings
 from profkit.errors import ProfkitError
 from profkit.sweep import results, store, warm
 from profkit.sweep.clock import Clock
@@ -66,7 +66,7 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
         stack.callback(gc.unfreeze)
         facts = _facts(plan, clock) | {"start_s": phases.seconds()}
         if output is not None:
-            stack.enter_context(plan_file.locked(output))
+            stack.enter_context(sittings.locked(output))
             described = plan.describe(facts["device"]["name"], facts["versions"])
             store.begin(output, described, facts, force=force)
             _, facts = store.read_facts(output)
@@ -74,7 +74,7 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
         missing = [number for number, record in found.items() if record is None]
         now = 0
         if missing:
-            with progress.shown(len(found) - len(missing), len(found), "region", kept=output is not None) as display:
+            with sittings.shown(len(found) - len(missing), len(found), "region", kept=output is not None) as display:
                 for number in _within(missing, stop_after_s):
                     record = _measure(plan, number, clock, warmers, display)
                     found[number] = record
@@ -102,7 +102,7 @@ def _stored(output: Path | None, number: int, region: Region, facts: dict[str, A
     return None if output is None else store.read_region(output, number, region.name, region.shapes, facts)
 
 
-def _measure(plan: Plan, number: int, clock: Clock, warmers: Warmers, display: progress.Lines) -> dict[str, Any]:
+def _measure(plan: Plan, number: int, clock: Clock, warmers: Warmers, display: sittings.Lines) -> dict[str, Any]:
     import torch
 
     from profkit.sweep.region import build, measure
@@ -165,7 +165,7 @@ def _facts(plan: Plan, clock: Clock) -> dict[str, Any]:
             "name": Path(options.workload).name,
             "variant": plan.variant,
             "source": "file" if ":" in options.workload else "shipped",
-            "sha256": plan_file.source_digest(options.workload),
+            "sha256": sittings.source_digest(options.workload),
         },
         "device": describe_device() if on_gpu else _cpu(),
         "versions": {"profkit": __version__, **describe_versions()},

@@ -8,10 +8,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from profkit.capture.plan_file import check_same, write_json
+from profkit.capture.sittings import check_same
 from profkit.errors import ProfkitError
 from profkit.runs.planned import read_plan
-from profkit.runs.whole_files import read_json
+from profkit.runs.whole_files import read_json, write_json
 from profkit.sweep.consistency import InconsistentError, check_plan, check_region
 
 PLAN_SCHEMA = "profkit.sweep-plan/1"

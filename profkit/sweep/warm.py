@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from profkit.capture import parent, process
+from profkit.capture import process
 from profkit.errors import ProfkitError
 from profkit.sweep.plan import Options, Plan, Region, make_plan
 
@@ -187,7 +187,7 @@ def _synchronizer(device: str) -> Any:
 def main(path: str) -> None:
     """Do what the job in file `path` says until standard input ends."""
     job = json.loads(Path(path).read_text(encoding="utf-8"))
-    parent.end_with(job["parent_pid"])
+    process.end_with(job["parent_pid"])
     import torch
 
     from profkit import kernels

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from capture_cli import STUB_NSYS, alive, names, profkit, start, wait_until
 
-from profkit.capture.command_recorder import more_flags
+from profkit.capture.profilers.nsys import more_flags
 from profkit.errors import ProfkitError
 from profkit.runs import run_dir
 

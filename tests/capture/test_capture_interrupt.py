@@ -45,9 +45,10 @@ def test_a_program_that_left_the_session_and_ignores_sigterm_is_ended_too(tmp_pa
         "os.rename('pid.part', 'pid'); time.sleep(600)"
     )
     parent = (
-        "import sys; from pathlib import Path; from profkit.capture import nsys, process;"
-        "found = nsys.check(Path(sys.argv[1]));"
-        "command = nsys.profile_command(found, Path('trace'), [sys.executable, '-c', sys.argv[2]], window=True);"
+        "import sys; from pathlib import Path; from profkit.capture import process;"
+        "from profkit.capture.profilers.nsys import Nsys; from profkit.readers import nsight_systems;"
+        "found = Nsys(nsight_systems.check(Path(sys.argv[1])));"
+        "command = found.command([sys.executable, '-c', sys.argv[2]], Path(), window=True);"
         "process.run(command, Path('log'), pid_file=Path('pid'))"
     )
     running = subprocess.Popen(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from profkit.capture.dispatch_file import SCHEMA, Recording
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES
 from profkit.readers import dispatch
+from profkit.readers.dispatch_file import SCHEMA, Recording
 
 
 def write(path: Path, recording: Recording) -> Path:

@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the dispatch profiler runs torch operators")
 
-from profkit.capture.dispatch import DispatchRecorder  # noqa: E402
-from profkit.capture.dispatch_file import Recording  # noqa: E402
+from profkit.capture.profilers.dispatch_step import DispatchRecorder  # noqa: E402
+from profkit.readers.dispatch_file import Recording  # noqa: E402
 
 A = torch.arange(12, dtype=torch.float32).reshape(3, 4)
 OUT = torch.empty(3, 4)

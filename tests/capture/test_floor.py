@@ -12,13 +12,16 @@ import pandas as pd
 import pytest
 from capture_cli import STUB_NSYS, environment, names, profkit
 
-from profkit.capture import floor, nsys
+from profkit.capture import floor
 from profkit.capture.floor import Floor, traced_times
-from profkit.capture.job import make_job
+from profkit.capture.profilers.dispatch import Dispatch
+from profkit.capture.profilers.nsys import Nsys
+from profkit.capture.profilers.torch_profiler import TorchProfiler
 from profkit.capture.workers import Workers
 from profkit.commands.floor import as_text
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
+from profkit.readers import nsight_systems
 
 torch = pytest.importorskip("torch", reason="the floor is measured with torch")
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="shows what is said without a CUDA device")
@@ -87,8 +90,8 @@ def test_one_kernel_does_nothing_and_the_other_one_load_and_one_store(tmp_path: 
 
 
 def test_the_traced_graph_is_one_chain_of_each_kernel(tmp_path: Path) -> None:
-    planned = floor.traced_plan("dispatch")
-    Workers(tmp_path, None, None).run(make_job(planned, "dispatch", tmp_path, trace="dispatch.json"))
+    workers = Workers(floor.traced_options(Dispatch()), Dispatch())
+    workers.run(workers.jobs([tmp_path]))
     ops = json.loads((tmp_path / "dispatch.json").read_text())["ops"]
     launched = [(op["name"], op["grid"], op["scope"]) for op in ops]
     assert launched == [
@@ -146,13 +149,13 @@ def test_misuse_is_one_error(tmp_path: Path, arguments: list[str], message: str)
 
 @without_gpu
 def test_a_capture_goes_on_without_a_floor_that_cannot_be_measured_and_says_so() -> None:
-    measured = Floor("nsys", nsys.check(STUB_NSYS), wanted=True).measured
+    measured = Floor(Nsys(nsight_systems.check(STUB_NSYS)), wanted=True).measured
     assert measured.content is None
     assert [warning["code"] for warning in measured.warnings] == ["floor-not-measured"]
     assert "finds no CUDA device" in measured.warnings[0]["message"]
 
 
-@pytest.mark.parametrize("unmeasured", [Floor("torch", None, wanted=False), Floor("dispatch", None, wanted=True)])
+@pytest.mark.parametrize("unmeasured", [Floor(TorchProfiler(), wanted=False), Floor(Dispatch(), wanted=True)])
 def test_a_floor_that_is_not_wanted_or_has_no_times_is_no_warning(unmeasured: Floor) -> None:
     assert unmeasured.measured.content is None
     assert unmeasured.measured.warnings == []

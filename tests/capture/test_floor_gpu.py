@@ -11,8 +11,8 @@ from capture_cli import TOY, names, profkit
 
 torch = pytest.importorskip("torch", reason="captures run torch")
 
-from profkit.capture import nsys  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
+from profkit.readers import nsight_systems  # noqa: E402
 from profkit.runs import run_dir  # noqa: E402
 
 pytestmark = [
@@ -26,7 +26,7 @@ def profiler(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
     if name == "nsys":
         try:
-            nsys.find()
+            nsight_systems.find()
         except ProfkitError as error:
             pytest.skip(str(error))
     return name

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from capture_cli import STUB_NSYS, TOY, names, profkit
 
-from profkit.capture import graph_level, nsys
-from profkit.capture.floor import traced_plan
-from profkit.capture.job import make_job
-from profkit.capture.workers import Workers
+from profkit.capture import graph_level
+from profkit.capture.floor import traced_options
+from profkit.capture.profilers.nsys import Nsys
 from profkit.errors import ProfkitError
+from profkit.readers import nsight_systems
 
 
 def export(path: Path, rows: Sequence[tuple[int, int]]) -> Path:
@@ -53,9 +53,8 @@ def test_another_number_of_rows_than_of_replays_is_no_measurement(count: int) ->
 def test_what_fails_is_a_warning_with_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a recording without whole graphs, or a machine without a GPU
     monkeypatch.delenv("STUB_NSYS_FAULT", raising=False)
-    stub = nsys.check(STUB_NSYS)
-    job = make_job(traced_plan("nsys"), "nsys", tmp_path, nvtx=stub.nvtx_api)
-    (found,) = graph_level.measure(stub, [Workers(tmp_path, stub, None, graph_trace="graph")], [job])
+    stub = Nsys(nsight_systems.check(STUB_NSYS))
+    (found,) = graph_level.measure(traced_options(stub), stub, [tmp_path])
     assert found.content is None
     (warning,) = found.warnings
     assert warning["code"] == "graph-level-not-measured"
@@ -81,8 +80,6 @@ def test_it_needs_nsys_and_a_workload(tmp_path: Path, arguments: list[str], said
 
 
 def test_whole_graphs_are_recorded_with_the_same_flags_but_one() -> None:
-    found = nsys.Nsys(Path("/opt/nsys"), "2025.3.1.90")
-    node, graph = (
-        nsys.profile_command(found, Path("trace"), ["w"], window=True, graph_trace=level) for level in ("node", "graph")
-    )
+    found = Nsys(nsight_systems.Nsys(Path("/opt/nsys"), "2025.3.1.90"))
+    node, graph = (found.command(["w"], Path("run"), window=True, graph_trace=level) for level in ("node", "graph"))
     assert set(graph) ^ set(node) == {"--cuda-graph-trace=node", "--cuda-graph-trace=graph"}

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from capture_cli import STUB_NSYS
 
-from profkit.capture import nsys
+from profkit.capture.profilers.nsys import Nsys
 from profkit.errors import ProfkitError
+from profkit.readers import nsight_systems
 
 
 @pytest.fixture(autouse=True)
 def _no_nsys_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(nsys.BINARY_VARIABLE, raising=False)
+    monkeypatch.delenv(nsight_systems.BINARY_VARIABLE, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
 
@@ -32,13 +33,13 @@ def test_places_are_searched_newest_first_after_path(tmp_path: Path) -> None:
     new = install(tmp_path / "opt/nvidia/nsight-systems/2025.10.1/bin/nsys")
     compute = install(tmp_path / "opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/nsys")
     cuda = install(tmp_path / "usr/local/cuda-13.0/bin/nsys")
-    assert list(nsys.candidates(tmp_path)) == [on_path, new, old, compute, cuda]
+    assert list(nsight_systems.candidates(tmp_path)) == [on_path, new, old, compute, cuda]
 
 
 def test_the_variable_is_taken_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "bin" / "nsys")
-    monkeypatch.setenv(nsys.BINARY_VARIABLE, str(STUB_NSYS))
-    assert list(nsys.candidates(tmp_path)) == [STUB_NSYS]
+    monkeypatch.setenv(nsight_systems.BINARY_VARIABLE, str(STUB_NSYS))
+    assert list(nsight_systems.candidates(tmp_path)) == [STUB_NSYS]
 
 
 @pytest.mark.parametrize(
@@ -54,15 +55,15 @@ def test_the_version_decides_which_ranges_are_pushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, release: tuple[int, int], api: str
 ) -> None:
     monkeypatch.setenv("STUB_NSYS_VERSION", version)
-    found = nsys.check(install(tmp_path / "nsys"))
+    found = nsight_systems.check(install(tmp_path / "nsys"))
     assert found.release == release
-    assert found.nvtx_api == api
+    assert Nsys(found).ranges_api == api
 
 
 def test_an_old_nsys_is_refused_with_the_minimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB_NSYS_VERSION", "2023.3.3.42-1")
     with pytest.raises(ProfkitError, match=r"nsys 2023\.3\.3\.42 is too old: 2023\.4 is the oldest"):
-        nsys.check(install(tmp_path / "nsys"))
+        nsight_systems.check(install(tmp_path / "nsys"))
 
 
 def test_an_old_nsys_on_path_does_not_hide_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,22 +72,22 @@ def test_an_old_nsys_on_path_does_not_hide_a_newer_one(tmp_path: Path, monkeypat
     old.write_text("#!/bin/sh\necho NVIDIA Nsight Systems version 2021.3.2.4\n")
     old.chmod(0o755)
     install(tmp_path / "opt/nvidia/nsight-systems/2025.3.1/bin/nsys")
-    assert nsys.find(tmp_path).version == "2025.3.1.90"
+    assert nsight_systems.find(tmp_path).version == "2025.3.1.90"
 
 
 def test_no_nsys_says_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(ProfkitError, match=r"nsys is not installed: .* PROFKIT_NSYS"):
-        nsys.find(tmp_path)
+        nsight_systems.find(tmp_path)
 
 
 def test_a_program_that_is_no_nsys_is_refused() -> None:
     with pytest.raises(ProfkitError, match="named no version"):
-        nsys.check(Path("/bin/true"))
+        nsight_systems.check(Path("/bin/true"))
 
 
 def test_a_workloads_window_covers_node_traces_and_outlives_the_recording() -> None:
-    found = nsys.Nsys(Path("/opt/nsys"), "2025.3.1.90")
-    assert nsys.profile_command(found, Path("run/trace"), ["python", "-m", "w"], window=True) == [
+    found = Nsys(nsight_systems.Nsys(Path("/opt/nsys"), "2025.3.1.90"))
+    assert found.command(["python", "-m", "w"], Path("run"), window=True) == [
         "/opt/nsys",
         "profile",
         "--trace=cuda,nvtx",
@@ -104,6 +105,7 @@ def test_a_workloads_window_covers_node_traces_and_outlives_the_recording() -> N
 
 
 def test_recorded_arguments_leave_out_the_values_of_the_users_flags() -> None:
-    recorded = nsys.recorded_arguments(["--env-var=TOKEN=x", "-c", "nvtx"])
+    found = Nsys(nsight_systems.Nsys(Path("/opt/nsys"), "2025.3.1.90"), ["--env-var=TOKEN=x", "-c", "nvtx"])
+    recorded = found.arguments
     assert recorded[-2:] == ["--env-var", "-c"]
     assert "--cuda-graph-trace=node" in recorded

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.capture.set_aside import RULE, judge, outliers
+from profkit.capture.pairs import RULE, judge, outliers
 from profkit.model.run import CompileRecord, CompilesRecord, RunRecord, StepTimesRecord
 
 QUIET = [738.8, 739.1, 738.2, 740.0, 737.9, 738.5]

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 from capture_cli import HERE, STUB_NSYS, TOY, alive, names, profkit, start, wait_until
 
-from profkit.capture import ranks
-from profkit.capture.job import Job
-from profkit.capture.plan import resolve_shapes
+from profkit.capture.workers import rank_environment
 from profkit.errors import ProfkitError
 from profkit.model.run import RankRecord
-from profkit.model.workload import BuildContext, Shape, Step, Workload
+from profkit.model.workload import BuildContext, Shape, Step, Workload, resolve_shapes
 from profkit.runs import run_dir
 
 #: Many processes that import torch: `make test-all` runs them, `make test` does not.
@@ -238,9 +236,8 @@ def test_options_that_cannot_be_are_refused(tmp_path: Path, options: list[str], 
 
 
 def test_a_ranks_environment_is_torchruns_without_what_a_torchrun_around_it_left() -> None:
-    job = Job("", "", "", "", "", None, (), 0, 0, 0, False, rank=3, world_size=8, master_port=29500)
     outer = {"RANK": "0", "MASTER_PORT": "1", "TORCHELASTIC_USE_AGENT_STORE": "True", "NCCL_NVLS_ENABLE": "0"}
-    assert ranks.environment(job, outer) == {
+    assert rank_environment(3, 8, 29500, outer) == {
         "RANK": "3",
         "LOCAL_RANK": "3",
         "WORLD_SIZE": "8",

@@ -13,7 +13,8 @@ import pytest
 from capture_cli import HERE, TOY, names, profkit, start, wait_until
 
 from profkit import readers
-from profkit.capture import ranges, rocprofv3
+from profkit.capture.profilers import Recording, rocprofv3
+from profkit.capture.profilers.rocprofv3 import Rocprofv3
 from profkit.errors import ProfkitError
 from profkit.runs import run_dir
 
@@ -77,7 +78,7 @@ def test_the_variable_is_taken_alone(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(rocprofv3.BINARY_VARIABLE, str(STUB))
 
     assert list(rocprofv3.candidates(tmp_path)) == [STUB]
-    assert rocprofv3.find(tmp_path).version == "1.1.0"
+    assert rocprofv3.find(tmp_path) == (STUB, "1.1.0")
 
 
 def test_none_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,8 +103,8 @@ def test_another_program_is_refused(program: str, message: str) -> None:
 @pytest.mark.parametrize(("version", "output_format"), [("0.4.0", "csv"), ("0.6.0", "csv"), ("1.0.0", "rocpd"),
                                                         ("1.3.5", "rocpd")])  # fmt: skip
 def test_the_command_line(version: str, output_format: str) -> None:
-    found = rocprofv3.Rocprofv3(Path("/opt/rocm/bin/rocprofv3"), version)
-    assert rocprofv3.profile_command(found, Path("out"), ["python", "app.py", "--", "-o"]) == [
+    found = Rocprofv3(Path("/opt/rocm/bin/rocprofv3"), version)
+    assert found.command(["python", "app.py", "--", "-o"], Path("out"), window=False) == [
         "/opt/rocm/bin/rocprofv3",
         "--kernel-trace",
         "--memory-copy-trace",
@@ -112,7 +113,7 @@ def test_the_command_line(version: str, output_format: str) -> None:
         "--output-format",
         output_format,
         "-d",
-        "out",
+        "out/rocprofv3",
         "-o",
         "%pid%",
         "--",
@@ -178,16 +179,16 @@ def test_no_process_overwrites_another(tmp_path: Path, database: Path) -> None:
 
 
 def test_the_process_with_the_most_recorded_is_the_trace(tmp_path: Path) -> None:
-    source, target = tmp_path / "s", tmp_path / "t"
+    source, target = tmp_path / "rocprofv3", tmp_path / "t"
     (source / "host").mkdir(parents=True)
     target.mkdir()
     for pid, size in ((1, 10), (2, 30), (3, 20)):
         (source / "host" / f"{pid}_results.db").write_bytes(bytes(size))
 
-    recorded = rocprofv3.gather(source, target)
+    kept = Rocprofv3(STUB, "1.1.0").keep(Recording(tmp_path, tmp_path / "log"), target, keep_report=True)
 
-    assert recorded.trace == "2_results.db"
-    assert names(target) == recorded.files == ["1_results.db", "2_results.db", "3_results.db"]
+    assert kept.trace == "2_results.db"
+    assert names(target) == ["1_results.db", "2_results.db", "3_results.db"]
 
 
 def test_the_programs_exit_status_returns_and_a_directory_is_left(tmp_path: Path, database: Path) -> None:
@@ -240,7 +241,7 @@ def test_what_cannot_be_recorded_is_one_error_and_no_directory(
 
 
 def test_ranges_go_to_roctx_through_torch() -> None:
-    _, name = ranges.choose("rocprofv3", "")
+    _, name = Rocprofv3.scope("")
     assert name == "torch.cuda.nvtx"
 
 

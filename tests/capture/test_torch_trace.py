@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="exports a real trace")
 
-from profkit.capture.torch_profiler import TRACE_FILE, export
+from profkit.capture.profilers.torch_profiler import TorchProfiler, export
 
 
 def test_a_real_export_keeps_its_ranges_and_times_and_no_path(tmp_path: Path) -> None:
@@ -35,8 +35,8 @@ def test_a_real_export_keeps_its_ranges_and_times_and_no_path(tmp_path: Path) ->
         def export_chrome_trace(self, path: str) -> None:
             shutil.copyfile(raw, path)
 
-    export(Saved(), tmp_path / TRACE_FILE)
-    packed = (tmp_path / TRACE_FILE).read_bytes()
+    export(Saved(), tmp_path / TorchProfiler.trace_file)
+    packed = (tmp_path / TorchProfiler.trace_file).read_bytes()
     text = gzip.decompress(packed).decode()
     after = json.loads(text)
 

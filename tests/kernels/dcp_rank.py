@@ -16,13 +16,13 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from profkit.capture.ranges import no_ranges
 from profkit.kernels.dcp import reference
 from profkit.kernels.dcp.ag_rs_combine import AgRsBuffers, AgRsCombine, Collectives
 from profkit.kernels.dcp.collective import all_gather, all_to_all, reduce_scatter
 from profkit.kernels.dcp.combine import Combine, CombineBuffers, Metadata
 from profkit.kernels.dcp.layout import buffer_shape
 from profkit.kernels.dcp.sharding import local_length, owner
+from profkit.model.workload import no_ranges
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -12,12 +12,11 @@ import torch
 import torch.distributed as dist
 from mla_cases import TINY, WORKLOAD
 
-from profkit.capture.ranges import no_ranges
 from profkit.kernels.dcp.collective import all_gather, all_to_all
 from profkit.kernels.mla_step.inputs import draw_inputs
 from profkit.kernels.mla_step.reference import reference_step
 from profkit.kernels.mla_step.sizes import Sizes
-from profkit.model.workload import BuildContext
+from profkit.model.workload import BuildContext, no_ranges
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 TOLERANCE = 5e-3

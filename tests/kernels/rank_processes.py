@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from profkit.capture.job import Job
-from profkit.capture.ranks import environment, free_port
+from profkit.capture.workers import free_port, rank_environment
 
 
 def run_ranks(program: Path, ranks: int, *arguments: str) -> list[tuple[int, str]]:
@@ -16,11 +15,10 @@ def run_ranks(program: Path, ranks: int, *arguments: str) -> list[tuple[int, str
     port = free_port()
     processes = []
     for rank in range(ranks):
-        job = Job("", "", "", "", "", None, (), 0, 0, 0, False, rank=rank, world_size=ranks, master_port=port)
         processes.append(
             subprocess.Popen(
                 [sys.executable, program, *arguments],
-                env={**environment(job, os.environ), "OMP_NUM_THREADS": "1"},
+                env={**rank_environment(rank, ranks, port, os.environ), "OMP_NUM_THREADS": "1"},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

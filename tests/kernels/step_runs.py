@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from dcp_oracle import bits
 
-from profkit.capture.dispatch import record_step
+from profkit.capture.profilers.dispatch_step import record_step
 from profkit.model.workload import BuildContext, InputSet, ShapeValue, Step, Workload
 
 #: Shapes of the DCP workloads that the interpreter runs quickly.

@@ -12,11 +12,10 @@ pytest.importorskip("triton", reason="the kernels need triton")
 from rank_processes import run_ranks  # noqa: E402
 
 from profkit import kernels  # noqa: E402
-from profkit.capture.plan import resolve_shapes  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.kernels.dcp.metadata import digest_metadata, timing_metadata  # noqa: E402
 from profkit.kernels.dcp.sharding import local_length  # noqa: E402
-from profkit.model.workload import BuildContext  # noqa: E402
+from profkit.model.workload import BuildContext, resolve_shapes  # noqa: E402
 
 PROGRAM = Path(__file__).parent / "dcp_rank.py"
 WORKLOAD = kernels.get("dcp-combine")

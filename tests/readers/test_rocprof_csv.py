@@ -121,16 +121,6 @@ def test_guids_tell_processes_apart(tmp_path: Path) -> None:
     assert [trace.info.processes[i].pid for i in trace.ops["process"]] == [717, NONE]
 
 
-def test_several_runs_are_one_recording(tmp_path: Path) -> None:
-    """F4: correlation ids repeat in each."""
-    paths = [rocprof_csv(tmp_path, pid, kernels=[csv_kernel("k", 5, 9)]) for pid in ("1", "2")]
-
-    trace = reader.read_many(paths)
-
-    assert [p.pid for p in trace.info.processes] == [1, 2]
-    assert trace.ops[["process", "correlation"]].to_numpy().tolist() == [[0, 1], [1, 1]]
-
-
 @pytest.mark.parametrize(
     ("name", "api"),
     [("hipLaunchKernel", "kernel"), ("hipModuleLaunchKernel", "kernel"), ("hipExtLaunchKernel", "kernel"),

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="outputs are tensors")
 
 from cpu_tunable import SCALE  # noqa: E402
 
-from profkit.capture.progress import Lines  # noqa: E402
+from profkit.capture.sittings import Lines  # noqa: E402
 from profkit.model.workload import Configuration, Problem  # noqa: E402
 from profkit.sweep import warm  # noqa: E402
 from profkit.sweep.clock import Entry, Run  # noqa: E402

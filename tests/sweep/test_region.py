@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="outputs are tensors")
 
 from known_clock import KnownClock, KnownEntry, by_repeats, by_values, make, problem, swept  # noqa: E402
 
-from profkit.capture.progress import Lines  # noqa: E402
+from profkit.capture.sittings import Lines  # noqa: E402
 from profkit.errors import ProfkitError, Terminated  # noqa: E402
 from profkit.model.workload import Configuration  # noqa: E402
 from profkit.sweep import warm  # noqa: E402

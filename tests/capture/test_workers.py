@@ -10,8 +10,8 @@ import pytest
 from capture_cli import HERE, TOY, alive, wait_until
 
 from profkit.capture import process
-from profkit.capture.job import Job, make_job
-from profkit.capture.plan import Plan
+from profkit.capture.options import Job, Options
+from profkit.capture.profilers.dispatch import Dispatch
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 
@@ -21,22 +21,13 @@ pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch", reason="workers import torch")
 
 
+WORKERS = Workers(Options(TOY, profiler="dispatch", replays=1, warmup=1), Dispatch())
+
+
 def held_job(spec: str, work: Path) -> Job:
     """A held dispatch job."""
-    plan = Plan(
-        spec=spec,
-        name="toy",
-        source="file",
-        variant=None,
-        shapes=(),
-        profiler="dispatch",
-        why="",
-        replays=1,
-        warmup=1,
-        seed=0,
-        run_bodies=False,
-    )
-    return make_job(plan, "dispatch", work, trace="dispatch.json", held=True)
+    (job,) = WORKERS.jobs([work])
+    return dataclasses.replace(job, options=dataclasses.replace(job.options, workload=spec), held=True)
 
 
 def imported_torch(pid: int) -> bool:
@@ -46,28 +37,28 @@ def imported_torch(pid: int) -> bool:
 
 def test_it_imports_torch_waits_and_goes_on_when_released(tmp_path: Path) -> None:
     job = held_job(TOY, tmp_path)
-    with Workers(tmp_path, None, None).started(job) as worker:
+    with WORKERS.started(job) as worker:
         wait_until(lambda: process.read_pid(job.pid_file) is not None)
         wait_until(lambda: imported_torch(worker.child.pid))
         # Unheld, the whole job takes about as long as the import that has just begun.
         time.sleep(4.0)
         assert worker.child.poll() is None
-        assert not Path(job.result).exists()
+        assert not job.result.exists()
         worker.release()
         assert worker.result()["variant"] == "unfused"
 
 
 def test_it_is_ended_with_the_block_that_never_released_it(tmp_path: Path) -> None:
     job = held_job(TOY, tmp_path)
-    with Workers(tmp_path, None, None).started(job) as worker:
+    with WORKERS.started(job) as worker:
         wait_until(lambda: process.read_pid(job.pid_file) is not None)
     assert not alive(worker.child.pid)
-    assert not Path(job.result).exists()
+    assert not job.result.exists()
 
 
 def test_a_release_that_comes_too_late_is_no_error_of_its_own(tmp_path: Path) -> None:
     job = held_job(f"{HERE / 'faulty_workloads.py'}:KILLED", tmp_path)
-    with Workers(tmp_path, None, None).started(job) as worker:
+    with WORKERS.started(job) as worker:
         worker.child.kill()
         worker.child.wait()
         worker.release()
@@ -78,8 +69,8 @@ def test_a_release_that_comes_too_late_is_no_error_of_its_own(tmp_path: Path) ->
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the untraced worker's refusal shows when it went on")
 def test_the_untraced_worker_goes_on_once_the_profiled_one_has_its_result(tmp_path: Path) -> None:
     traced = dataclasses.replace(held_job(TOY, tmp_path), held=False)
-    timed = dataclasses.replace(traced, recorder="untraced", result=str(tmp_path / "untraced.result.json"), held=True)
+    timed = dataclasses.replace(traced, recorder="untraced", held=True)
     with pytest.raises(ProfkitError, match="finds no CUDA device"):
-        Workers(tmp_path, None, None).record_and_time(traced, timed)
-    results = [Path(traced.result), Path(timed.result)]
+        WORKERS.record_and_time([traced], [timed])
+    results = [traced.result, timed.result]
     assert results[0].stat().st_mtime_ns < results[1].stat().st_mtime_ns

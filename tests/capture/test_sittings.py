@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.capture import progress
+from profkit.capture import sittings
 
 
 def test_control_characters_of_a_name_are_replaced(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.shown(0, 1, "region") as display:
+    with sittings.shown(0, 1, "region") as display:
         display.begins("r\x1b[31m\x07\x9b2J\udcff")
         display.note("checking \x1b]0;title\x07")
     said = capsys.readouterr().err
@@ -20,7 +20,7 @@ def test_nor_do_they_reach_the_bar() -> None:
 
     with Progress(disable=True) as bar:
         task = bar.add_task("", total=1)
-        display = progress.Bar(bar, task, 0, 1, "region")
+        display = sittings.Bar(bar, task, 0, 1, "region")
         for show in (display.begins, display.note, display.detail):
             show("a")
             show("r\x1b[31m")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.capture.plan import Options, check_options, resolve_shapes, resolve_variant
+from profkit.capture.options import Options
+from profkit.capture.session import begin
 from profkit.errors import ProfkitError
-from profkit.model.workload import BuildContext, Shape, Step, Workload
+from profkit.model.workload import BuildContext, Shape, Step, Workload, resolve_shapes, resolve_variant
 
 
 def _build(_: BuildContext) -> Step:
@@ -60,13 +61,9 @@ def test_a_bad_shape_is_refused_with_what_would_do(text: str, message: str) -> N
     ("options", "message"),
     [
         (Options("w", profiler="nsight"), "No profiler 'nsight'"),
-        (Options("w", replays=0), "--replays 0"),
-        (Options("w", warmup=0), "--warmup 0"),
-        (Options("w", nproc=0), "--nproc 0"),
-        (Options("w", rank_timeout_s=float("nan")), "--rank-timeout nan"),
         (Options("w", profiler="torch", run_bodies=True), "--run-bodies belongs to the dispatch profiler"),
     ],
 )
-def test_options_out_of_range_are_refused(options: Options, message: str) -> None:
+def test_what_a_profiler_never_does_is_refused(options: Options, message: str) -> None:
     with pytest.raises(ProfkitError, match=message):
-        check_options(options)
+        begin(options)

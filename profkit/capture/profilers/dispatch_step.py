@@ -17,11 +17,11 @@ from torch.utils._pytree import tree_map_only
 from profkit.capture import digests
 from profkit.capture.deviations import against_references
 from profkit.capture.device import describe_device, describe_versions
-from profkit.capture.dispatch_file import SCHEMA, Recording
 from profkit.capture.dispatch_rules import is_skippable_matmul, is_users_own, launch_kind
-from profkit.capture.job import Job
+from profkit.capture.options import Job
 from profkit.capture.triton_intercept import intercepted
 from profkit.model.workload import Step
+from profkit.readers.dispatch_file import SCHEMA, Recording
 
 #: Where a custom operator's implementation is registered, in the order of preference on a CPU.
 _IMPLEMENTATION_KEYS = (DispatchKey.CPU, DispatchKey.CompositeExplicitAutograd)
@@ -132,12 +132,12 @@ def record(job: Job, step: Step) -> dict[str, Any]:
     Outputs are real, and so digested, only where bodies run.
     """
     job.at("running the step")
-    step.refresh("digest" if job.run_bodies else "timing")
-    recording = record_step(step, run_bodies=job.run_bodies)
+    step.refresh("digest" if job.options.run_bodies else "timing")
+    recording = record_step(step, run_bodies=job.options.run_bodies)
     versions = describe_versions()
     content = {
         "schema": SCHEMA,
-        "run_bodies": job.run_bodies,
+        "run_bodies": job.options.run_bodies,
         "torch": versions["torch"],
         "triton": versions["triton"],
         "ranges": recording.ranges,
@@ -151,8 +151,8 @@ def record(job: Job, step: Step) -> dict[str, Any]:
         "ranges": "profkit",
         "compiles": {"before": 0, "inside": []},
         "compiles_watched": True,
-        "digests": digests.digest_outputs(step.outputs()) if job.run_bodies else None,
-        "references": against_references(step.outputs(), step.references) if job.run_bodies else None,
+        "digests": digests.digest_outputs(step.outputs()) if job.options.run_bodies else None,
+        "references": against_references(step.outputs(), step.references) if job.options.run_bodies else None,
         "device": describe_device(),
         "versions": versions,
     }

@@ -15,7 +15,6 @@ There are no times. An operator may launch several kernels on a GPU or none, so 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,8 +58,3 @@ class Recording:
                 "scope": [opened["text"] for opened in self._open],
             }
         )
-
-
-def environment(*, run_bodies: bool) -> dict[str, str] | None:
-    """The worker's environment; the parent's (None) unless kernel bodies are to run in Triton's interpreter."""
-    return {**os.environ, "TRITON_INTERPRET": "1"} if run_bodies else None

@@ -1,0 +1,154 @@
+"""What a capture is to do: the user's options, and the job that each of its processes makes of them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+#: Building a model-sized workload and compiling its kernels takes minutes at worst; a rank that hangs takes for ever.
+RANK_TIMEOUT_S = 600.0
+#: The workload that measures the dispatch floor; no name that a user can give.
+FLOOR_WORKLOAD = "<floor>"
+#: An untraced process times at least this many replays: the quartiles of 20 are coarse and a replay costs under 1 ms.
+MIN_UNTRACED_REPLAYS = 50
+#: Pairs where `--against` is given and `--pairs` is not: a sign test on seven can reach p = 0.016, and still 0.031
+#: where one pair is set aside.
+DEFAULT_PAIRS = 7
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for. A worker gets it as it is: variant and shapes are resolved there, where a user's file is
+    imported, and never in the process that the user has started.
+
+    Args:
+        workload: a shipped name or ``path/file.py:name``.
+        variant: None takes the workload's first.
+        shapes: ``name=value`` texts.
+        profiler: one of `profkit.capture.profilers.names`; once it is chosen, not ``auto``.
+        replays: recorded replays of the graph; a profiler without times runs the step once.
+        warmup: runs before the graph is captured, outside the recorded window; the first of them compiles kernels.
+        seed: seeds every random input.
+        run_bodies: the dispatch profiler executes kernel bodies (in Triton's interpreter) instead of skipping them.
+        graph_level: with nsys, time the step at graph level too.
+        nproc: ranks, a process and a GPU each; None for one process that is in no process group.
+        rank_timeout_s: how long the processes of all ranks may take together, each time they are started.
+        keep_report: keep nsys's own report beside its export.
+        with_floor: measure the dispatch floor, once a sitting.
+        pairs: of a repeated capture, the repetitions of each arm; None for a single capture.
+        against: of a repeated capture, the second arm's variant; None repeats one arm.
+        stop_after_s: begin no repetition that would end later than this after the start; None for no limit.
+    """
+
+    workload: str
+    variant: str | None = None
+    shapes: tuple[str, ...] = ()
+    profiler: str = "auto"
+    replays: int = 20
+    warmup: int = 3
+    seed: int = 0
+    run_bodies: bool = False
+    graph_level: bool = False
+    nproc: int | None = None
+    rank_timeout_s: float = RANK_TIMEOUT_S
+    keep_report: bool = True
+    with_floor: bool = True
+    pairs: int | None = None
+    against: str | None = None
+    stop_after_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The workload as run.json records it, without directories."""
+        return Path(self.workload).name
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the workload is one of the user's."""
+        return ":" in self.workload
+
+
+@dataclass(frozen=True)
+class Job:
+    """One worker process's task; it travels as a file.
+
+    Args:
+        options: of the capture, its profiler chosen.
+        recorder: a profiler's name, ``untraced`` (CUDA events) or ``floor`` (CUDA events around graphs of kernels that
+            do nothing).
+        directory: where its files lie.
+        trace_file: what a profiler that records in the worker writes there; "" for the others.
+        nvtx: which API pushes ranges, see `profkit.capture.profilers.Profiler.ranges_api`; "" without a profiler.
+        held: import torch, then wait for a line on stdin before anything touches the GPU.
+        rank: this process among those of ``--nproc``.
+        master_port: where rank 0 listens while the process group is made.
+        parent_pid: the process that started the job; its end is the worker's.
+    """
+
+    options: Options
+    recorder: str
+    directory: str
+    trace_file: str = ""
+    nvtx: str = ""
+    held: bool = False
+    rank: int = 0
+    master_port: int = 0
+    parent_pid: int = field(default_factory=os.getpid)
+
+    @property
+    def replays(self) -> int:
+        """How many are recorded or timed."""
+        asked = self.options.replays
+        return max(asked, MIN_UNTRACED_REPLAYS) if self.recorder in ("untraced", "floor") else asked
+
+    @property
+    def world_size(self) -> int:
+        """How many processes are in the process group; 0 where there is none."""
+        return self.options.nproc or 0
+
+    @property
+    def trace(self) -> Path:
+        """Where a profiler that records in the worker writes its trace."""
+        return Path(self.directory) / self.trace_file
+
+    @property
+    def result(self) -> Path:
+        """Where the worker writes its result, complete or not at all."""
+        return self._file("result.json")
+
+    @property
+    def log(self) -> Path:
+        """Where the worker's output goes."""
+        return self._file("log")
+
+    @property
+    def pid_file(self) -> Path:
+        """Where the worker writes its process id first, so that it can be ended whoever started it."""
+        return self._file("result.json.pid")
+
+    @property
+    def stage_file(self) -> Path:
+        """Where a rank writes what it is doing, for the message where it hangs."""
+        return self._file("result.json.stage")
+
+    def at(self, stage: str) -> None:
+        """Say what this process is doing from now on; nothing where it is the only one."""
+        if self.world_size:
+            self.stage_file.write_text(stage, encoding="utf-8")
+
+    def write(self) -> Path:
+        """Write the file that a worker reads; returns it."""
+        path = self._file("job.json")
+        path.write_bytes(msgspec.json.encode(self))
+        return path
+
+    def _file(self, suffix: str) -> Path:
+        return Path(self.directory) / f"{self.recorder}.{suffix}"
+
+
+def read_job(path: Path) -> Job:
+    """The job in `path`, as `Job.write` left it."""
+    return msgspec.json.decode(path.read_bytes(), type=Job)

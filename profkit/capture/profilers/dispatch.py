@@ -1,0 +1,72 @@
+"""The dispatch profiler: counts the launches of one step on the CPU, without a GPU and without times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from profkit._version import __version__
+from profkit.capture.profilers.profiler import Asked, Profiler, State
+from profkit.readers.dispatch_file import TRACE_FILE
+
+if TYPE_CHECKING:
+    from profkit.capture.device import TorchProbe
+    from profkit.capture.options import Job
+    from profkit.model.workload import Step
+
+
+@dataclass(frozen=True)
+class Dispatch(Profiler):
+    """profkit's own.
+
+    Args:
+        run_bodies: execute kernel bodies (in Triton's interpreter) and matrix products.
+    """
+
+    run_bodies: bool = False
+
+    name = "dispatch"
+    vendors = frozenset({"none"})
+    needs_gpu = False
+    timed = False
+    takes = frozenset({"--nproc", "--run-bodies"})
+    graph_trace = None
+    trace_file = TRACE_FILE
+    reason = "there is no CUDA device; launches are counted, not timed"
+
+    @classmethod
+    def find(cls, asked: Asked = Asked()) -> Self:
+        """See `Profiler`."""
+        return cls(asked.run_bodies)
+
+    def state(self, torch: TorchProbe) -> State:
+        """See `Profiler`."""
+        if torch.problem is not None:
+            return State(self.name, False, None, torch.problem)
+        says = "counts launches on the CPU, without times"
+        if torch.triton is None:
+            says += "; triton is not installed, so workloads with Triton kernels cannot be built"
+        return State(self.name, True, torch.torch, says)
+
+    @classmethod
+    def record(cls, job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
+        """See `Profiler`."""
+        from profkit.capture.profilers.dispatch_step import record
+
+        return record(job, build_on("cpu"))
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Triton reads it when it is imported."""
+        return {"TRITON_INTERPRET": "1"} if self.run_bodies else {}
+
+    @property
+    def arguments(self) -> list[str]:
+        """See `Profiler`."""
+        return ["--run-bodies"] if self.run_bodies else []
+
+    def version(self, versions: Mapping[str, str | None]) -> str:
+        """profkit's."""
+        del versions
+        return __version__

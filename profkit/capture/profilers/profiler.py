@@ -1,0 +1,248 @@
+"""What a capture asks of a profiler. A new one is a file beside this one and a line in `profkit.capture.profilers`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from profkit.errors import ProfkitError
+
+if TYPE_CHECKING:
+    from profkit.capture.device import TorchProbe
+    from profkit.capture.options import Job
+    from profkit.model.run import ProfilerRecord
+    from profkit.model.workload import Scope, Step
+
+GraphTrace = Literal["node", "graph"]
+Vendor = Literal["nvidia", "amd", "none"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user may ask of a profiler; none of it is done by all of them.
+
+    Args:
+        run_bodies: execute kernel bodies (in Triton's interpreter) where no GPU does.
+        graph_level: time the step once more, traced as whole graphs.
+        nproc: ranks, None for one process that is in no process group.
+        flags: ``--nsys-args``, more flags for the tool's own command line, quoted as in a shell.
+    """
+
+    run_bodies: bool = False
+    graph_level: bool = False
+    nproc: int | None = None
+    flags: str = ""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recorded process.
+
+    Args:
+        work: the directory that the profiler wrote to.
+        log: what the process and its profiler printed; exports add to it.
+        ended: how a command ended, for an error; "" for a workload, which says that itself.
+    """
+
+    work: Path
+    log: Path
+    ended: str = ""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a recording left in the run directory.
+
+    Args:
+        trace: the name of the file that the readers open.
+        warnings: for run.json.
+    """
+
+    trace: str
+    warnings: Sequence[dict[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """What `profkit doctor` says of one profiler.
+
+    Args:
+        name: as for ``--profiler``.
+        usable: whether it can record a workload here.
+        version: its version, None where it is not there.
+        says: what it gives, or what is wrong and how to mend it.
+    """
+
+    name: str
+    usable: bool
+    version: str | None
+    says: str
+
+
+class Profiler(ABC):
+    """A profiler that is here; the class is what is known of it before it is looked for.
+
+    One that runs a program under a tool of its own overrides `command`, `export` and `keep`; one that records inside
+    the worker overrides `window` and names its `trace_file`; one that needs no GPU overrides `record`.
+    """
+
+    #: As for ``--profiler`` and in run.json.
+    name: ClassVar[str]
+    #: The vendors of the devices on which ``auto`` takes it; ``none`` is a machine without a GPU.
+    vendors: ClassVar[frozenset[Vendor]]
+    #: Whether its workers run on a GPU.
+    needs_gpu: ClassVar[bool] = True
+    #: Whether it records times. Else the step runs once, without warm-up, untraced process and floor.
+    timed: ClassVar[bool] = True
+    #: Whether it can record a command, and not only a step that profkit builds.
+    records_commands: ClassVar[bool] = False
+    #: Whether it can record the dispatch floor.
+    records_floor: ClassVar[bool] = False
+    #: What its traces hold of a graph, for run.json; None where they hold no GPU work.
+    graph_trace: ClassVar[GraphTrace | None] = "node"
+    #: Options that not every profiler takes, of those that `Asked` stands for.
+    takes: ClassVar[frozenset[str]] = frozenset({"--nproc"})
+    #: The file in its directory that a worker writes; "" where the profiler's own tool writes the trace.
+    trace_file: ClassVar[str] = ""
+
+    @classmethod
+    @abstractmethod
+    def find(cls, asked: Asked = Asked()) -> Self:
+        """The profiler as it will record what `asked` says.
+
+        Raises:
+            ProfkitError: it cannot be used here (says why), or flags that it must not get.
+        """
+
+    @abstractmethod
+    def state(self, torch: TorchProbe) -> State:
+        """Whether it can be used here, tried as far as that goes; for `profkit doctor`."""
+
+    @property
+    @abstractmethod
+    def reason(self) -> str:
+        """Why ``auto`` takes it, one clause for the user."""
+
+    # -- in the worker -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def record(cls, job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
+        """Record the job's step; returns the worker's result, see `profkit.capture.graph.record_traced`.
+
+        Args:
+            build_on: makes the step on a device: ``cuda`` or ``cpu``.
+        """
+        from profkit.capture.graph import record_traced
+
+        scope, ranges = cls.scope(job.nvtx)
+        return record_traced(job, partial(build_on, "cuda"), scope, ranges, partial(cls.window, job))
+
+    @classmethod
+    def scope(cls, api: str) -> tuple[Scope, str]:
+        """How ranges reach it, and the name and version of that for run.json.
+
+        Args:
+            api: its `ranges_api`.
+        """
+        from profkit.capture.graph import torch_nvtx_range
+
+        del api
+        return torch_nvtx_range, "torch.cuda.nvtx"
+
+    @classmethod
+    def window(cls, job: Job) -> AbstractContextManager[None]:
+        """The recorded part of the worker; as the CUDA profiler API marks it, unless the profiler has another way."""
+        from profkit.capture.graph import cuda_profiler_window
+
+        del job
+        return cuda_profiler_window()
+
+    # -- beside the worker ---------------------------------------------------------------------------------------------
+
+    @property
+    def ranges_api(self) -> str:
+        """Which way to push ranges this version needs, where there is a choice."""
+        return ""
+
+    def command(
+        self, program: Sequence[str], work: Path, *, window: bool, graph_trace: GraphTrace = "node"
+    ) -> list[str]:
+        """The command line that records `program` into the directory `work`.
+
+        Args:
+            window: record only what lies in `window`.
+            graph_trace: record each node of a graph, or whole graphs.
+        """
+        del work, window, graph_trace
+        return list(program)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a worker's environment must hold."""
+        return {}
+
+    def export(self, recordings: Sequence[Recording]) -> None:
+        """Make what the tool left into traces, all at once; the programs have ended.
+
+        Raises:
+            ProfkitError: nothing was recorded (says why, as far as the tool told), or an export fails.
+        """
+        del recordings
+
+    def keep(self, recording: Recording, directory: Path, *, keep_report: bool) -> Kept:
+        """Move an exported recording to `directory`, scrubbed as far as this profiler can.
+
+        Args:
+            keep_report: keep the tool's own report beside its export.
+
+        Raises:
+            ProfkitError: there is no trace.
+        """
+        del keep_report
+        (recording.work / self.trace_file).rename(directory / self.trace_file)
+        return Kept(self.trace_file)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Its flags for run.json, without values that a user gave."""
+        return []
+
+    @abstractmethod
+    def version(self, versions: Mapping[str, str | None]) -> str | None:
+        """Its version for run.json, given the worker's ``versions``."""
+
+    def description(self, ranges: str | None, versions: Mapping[str, str | None]) -> ProfilerRecord:
+        """The `profiler` field of run.json.
+
+        Args:
+            ranges: the second result of `scope`; None for a command, whose ranges are its own.
+            versions: what the worker runs on.
+        """
+        from profkit.model.run import ProfilerRecord
+
+        return ProfilerRecord(
+            name=self.name,
+            version=self.version(versions),
+            graph_trace=self.graph_trace,
+            ranges=ranges,
+            arguments=self.arguments,
+        )
+
+
+def split_flags(text: str) -> list[str]:
+    """The words of ``--nsys-args``.
+
+    Raises:
+        ProfkitError: unbalanced quotes.
+    """
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ProfkitError(f"--nsys-args {text!r} cannot be split into words: {error}.") from None

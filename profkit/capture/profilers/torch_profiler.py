@@ -1,0 +1,92 @@
+"""The torch profiler: records the window in the worker, and leaves a Kineto trace without what names the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+from profkit.capture.profilers.profiler import Asked, Profiler, State
+
+if TYPE_CHECKING:
+    from profkit.capture.device import TorchProbe
+    from profkit.capture.options import Job
+    from profkit.model.workload import Scope
+
+
+class _Recorded(Protocol):
+    """What is asked of a torch profiler that has stopped."""
+
+    def export_chrome_trace(self, path: str) -> object: ...
+
+
+@dataclass(frozen=True)
+class TorchProfiler(Profiler):
+    """torch.profiler, which comes with torch: what the worker finds missing is said there."""
+
+    name = "torch"
+    vendors = frozenset({"nvidia", "amd"})
+    trace_file = "trace.kineto.json.gz"
+    records_floor = True
+    reason = "it comes with torch"
+
+    @classmethod
+    def find(cls, asked: Asked = Asked()) -> Self:
+        """See `Profiler`."""
+        del asked
+        return cls()
+
+    def state(self, torch: TorchProbe) -> State:
+        """See `Profiler`."""
+        if not torch.cuda:
+            return State(self.name, False, torch.torch, torch.without_gpu)
+        return State(self.name, True, torch.torch, "layers by the order of the captured launches")
+
+    @classmethod
+    def scope(cls, api: str) -> tuple[Scope, str]:
+        """See `Profiler`."""
+        del api
+        return _record_function, "torch.profiler.record_function"
+
+    @classmethod
+    @contextmanager
+    def window(cls, job: Job) -> Iterator[None]:
+        """Record the block and write the scrubbed trace to the job's trace file."""
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        # torch sets the same for its own graphs: tearing CUPTI down makes later replays crash with some CUDA versions.
+        os.environ["DISABLE_CUPTI_LAZY_REINIT"] = "1"
+        os.environ["TEARDOWN_CUPTI"] = "0"
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            yield
+            torch.cuda.synchronize()
+        export(profiler, Path(job.trace))
+
+    def version(self, versions: Mapping[str, str | None]) -> str | None:
+        """torch's."""
+        return versions["torch"]
+
+
+@contextmanager
+def _record_function(name: str) -> Iterator[None]:
+    from torch.profiler import record_function
+
+    with record_function(name):
+        yield
+
+
+def export(profiler: _Recorded, path: Path) -> None:
+    """Write what `profiler` recorded to `path` (gzip), as `profkit scrub` would leave it."""
+    import tempfile
+
+    from profkit.scrub import kineto
+
+    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+        raw = Path(directory) / "raw.json.gz"
+        profiler.export_chrome_trace(str(raw))
+        kineto.scrub(raw, path)

@@ -1,0 +1,170 @@
+"""`profkit capture WORKLOAD`: the profiled process, the untraced one, and the run directory that holds both results."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profkit.capture import graph_level, process, profilers, record
+from profkit.capture.floor import Floor
+from profkit.capture.graph_level import GraphLevel
+from profkit.capture.options import Options
+from profkit.capture.profilers import Asked, Profiler
+from profkit.capture.workers import Workers, recording
+from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
+from profkit.model.workload import resolve_shapes, resolve_variant
+from profkit.runs import run_dir
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A capture that is complete.
+
+    Args:
+        path: the run directory.
+        records: run.json of every rank.
+        why: why its profiler was used.
+    """
+
+    path: Path
+    records: Sequence[RunRecord]
+    why: str
+
+
+@dataclass(frozen=True)
+class Session:
+    """What every run of one `profkit capture` shares.
+
+    Args:
+        options: the user's, with the profiler that was chosen.
+        profiler: what records.
+        why: why it does, one clause for the user.
+        floor: the dispatch floor, the same for all of them.
+    """
+
+    options: Options
+    profiler: Profiler
+    why: str
+    floor: Floor
+
+
+def begin(options: Options) -> Session:
+    """Check `options` and choose the profiler.
+
+    A shipped workload's variant and shapes are checked here too, before anything is started.
+
+    Raises:
+        ProfkitError: options that cannot be, or the profiler asked for is not here.
+    """
+    from profkit import kernels
+
+    asked = Asked(options.run_bodies, options.graph_level, options.nproc)
+    profilers.check(options.profiler, asked)
+    if not options.is_file:
+        workload = kernels.load(options.workload)
+        resolve_variant(workload, options.variant)
+        resolve_shapes(workload, options.shapes, options.nproc or 1)
+    profiler, why = profilers.choose(options.profiler, asked)
+    replays = options.replays if profiler.timed else 1
+    chosen = dataclasses.replace(options, profiler=profiler.name, replays=replays)
+    return Session(chosen, profiler, why, Floor(profiler, options.with_floor))
+
+
+def capture(options: Options, output: Path, *, force: bool) -> Finished:
+    """Run a workload under a profiler and leave the run directory `output`, complete or not at all.
+
+    Raises:
+        ProfkitError: bad options, a profiler that is not here, a workload that fails, an output that exists.
+    """
+    with process.terminable(), run_dir.new(output, force=force) as directory:
+        session = begin(options)
+        records = record_into(session, directory, crash_log=output.with_name(output.name + ".log"))
+    return Finished(output, records, session.why)
+
+
+def record_into(
+    session: Session, directory: Path, *, crash_log: Path, repetition: RepetitionRecord | None = None
+) -> list[RunRecord]:
+    """Run the workload once and fill `directory`, each run.json last.
+
+    Args:
+        directory: empty; becomes the run directory, or with ``--nproc`` the parent of the ranks' ``0``, ``1``…
+        crash_log: where the output of a worker that fails is kept.
+        repetition: the `repetition` field of run.json.
+
+    Returns:
+        run.json of every rank.
+    """
+    nproc = session.options.nproc
+    targets = [directory] if nproc is None else [directory / str(rank) for rank in range(nproc)]
+    with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
+        recorded = _run(session, Path(name), targets, crash_log)
+        whole = _graph_level(session, Path(name) / "graph-level", len(targets))
+    job = secrets.token_hex(8)
+    contents: list[RunRecord] = []
+    for rank, (target, (traced, untraced, trace)) in enumerate(zip(targets, recorded, strict=True)):
+        described = None
+        if nproc is not None:
+            described = RankRecord(rank=rank, world_size=nproc, job=job, backend=traced["backend"])
+        files = sorted(path.name for path in target.iterdir())
+        content = record.workload_record(
+            session.options,
+            session.profiler,
+            traced,
+            untraced,
+            session.floor,
+            whole[rank],
+            trace=trace,
+            files=files,
+            trace_sha256=run_dir.trace_digests(target, trace, files),
+            repetition=repetition,
+            ranks=described,
+        )
+        run_dir.write_record(target, content)
+        contents.append(content)
+    return contents
+
+
+def _directories(work: Path, count: int) -> list[Path]:
+    """A new directory below `work` for each rank."""
+    directories = [work / str(rank) for rank in range(count)]
+    for directory in directories:
+        directory.mkdir(parents=True)
+    return directories
+
+
+def _graph_level(session: Session, work: Path, count: int) -> Sequence[GraphLevel]:
+    """Each rank's step at graph level, if it was asked for; recorded in the new directory `work`."""
+    if not session.options.graph_level:
+        return [GraphLevel()] * count
+    return graph_level.measure(session.options, session.profiler, _directories(work, count))
+
+
+_Recorded = tuple[dict[str, Any], dict[str, Any] | None, str]
+
+
+def _run(session: Session, work: Path, targets: Sequence[Path], crash_log: Path) -> list[_Recorded]:
+    """Run the workers in directories below `work`, and move each rank's recording to its target, which is made.
+
+    Returns:
+        For each rank the results of the profiled and of the untraced worker (None without times), and the trace's name.
+    """
+    directories, profiler = _directories(work, len(targets)), session.profiler
+    workers = Workers(session.options, profiler, crash_log)
+    jobs = workers.jobs(directories)
+    results: Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
+    if profiler.timed:
+        results = workers.record_and_time(jobs, workers.jobs(directories, "untraced"))
+    else:
+        results = [(result, None) for result in workers.record(jobs)]
+    recorded: list[_Recorded] = []
+    for (traced, untraced), job, target in zip(results, jobs, targets, strict=True):
+        target.mkdir(exist_ok=True)
+        kept = profiler.keep(recording(job), target, keep_report=session.options.keep_report)
+        recorded.append((traced, untraced, kept.trace))
+    return recorded
