@@ -12,7 +12,7 @@ from profkit.errors import CannotTellError
 from profkit.model.census import Census
 from profkit.model.selection import Selection
 from profkit.reporters.layers import answer
-from profkit.runs import files
+from profkit.runs.sides import RunFile, census_of, find
 
 
 def layers(specs: Sequence[str], selection: Selection, output_format: str, floor_us: float | None = None) -> None:
@@ -23,17 +23,17 @@ def layers(specs: Sequence[str], selection: Selection, output_format: str, floor
         CannotTellError: a run has no layers to report; what it does have is printed first.
     """
     shown_as = reporters.find(output_format, "layers")
-    named = [(spec, run) for spec in specs for run in files.find(spec)]
+    named = [(spec, run) for spec in specs for run in find(spec)]
     labels = Counter(run.label for _, run in named)
     # Two runs of one name could not be told apart in the report.
     found = [replace(r, label=f"{spec.rstrip('/')}/{r.label}") if labels[r.label] > 1 else r for spec, r in named]
-    counted = [(run, files.noted(files.census_of(run, selection), run)) for run in found]
+    counted = [(run, census_of(run, selection)) for run in found]
     shown_as.write(answer(counted, floor_us))
     for run, census in counted:
         _require_layers(run, census)
 
 
-def _require_layers(run: files.RunFile, census: Census) -> None:
+def _require_layers(run: RunFile, census: Census) -> None:
     if census.refusal is not None:
         raise CannotTellError(census.refusal.code, f"{run.label}: {census.refusal.message}")
     if not census.kinds or not census.chosen.selected_layers:

@@ -9,7 +9,7 @@ from profkit.model.census import Census
 from profkit.reporters import Answer, blocks, layers_document, ranks
 from profkit.reporters.blocks import Block, Column, Gap, Lines, Name, Notes, Row, Table, Title, numbers
 from profkit.reporters.layers_document import LayersDocument, Outside, Run
-from profkit.runs.files import RunFile
+from profkit.runs.sides import RunFile
 
 _KINDS = ("kernel", "memcpy", "memset")
 

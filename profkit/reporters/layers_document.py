@@ -22,7 +22,7 @@ from profkit.model.trace import Diagnostic, Info
 from profkit.reporters import ranks
 from profkit.reporters.blocks import Records
 from profkit.reporters.ranks import Job, Roles
-from profkit.runs.files import RunFile
+from profkit.runs.sides import RunFile
 
 
 class Said(Struct, frozen=True, kw_only=True):
