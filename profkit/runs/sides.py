@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profkit import readers
-from profkit.attribution import capture_manifest
+from profkit.attribution import capture_traces
 from profkit.attribution.period import common_start
-from profkit.attribution.sequence import CaptureTrace
-from profkit.attribution.told import short
 from profkit.counting.count import take_census
 from profkit.errors import NothingSelectedError, ProfkitError
 from profkit.model.census import Census
+from profkit.model.names import shortened
 from profkit.model.run import MessageRecord, RunRecord
 from profkit.model.selection import Selection
 from profkit.model.trace import Diagnostic, Trace
@@ -147,51 +146,9 @@ def count(trace: Trace, selection: Selection) -> Census:
     """
     if selection.capture_trace is None:
         return take_census(trace, selection)
-    captures, notes = _capture_traces(selection.capture_trace, trace)
+    captures, notes = capture_traces.read(selection.capture_trace, trace)
     census = take_census(trace, selection, captures)
     return replace(census, diagnostics=(*census.diagnostics, *notes))
-
-
-def _capture_traces(spec: str, trace: Trace) -> tuple[list[CaptureTrace], list[Diagnostic]]:
-    """Read what `spec` names: a capture trace, a directory of them, or the manifest that an engine wrote.
-
-    Args:
-        trace: the trace to be explained; captures of another rank than its own are left out.
-
-    Returns:
-        the capture traces, and what the user should know about the choice.
-
-    Raises:
-        ProfkitError: `spec` names nothing that can be read, or only captures of other ranks.
-    """
-    texts: Sequence[str] = trace.ranges["text"].cat.categories.tolist() if len(trace.ranges) else []
-    files = capture_manifest.find(Path(spec), texts)
-    notes = [Diagnostic("capture-traces", note) for note in files.notes]
-    wanted = _ranks(trace)
-    found: list[CaptureTrace] = []
-    others: list[str] = []
-    for path in files.paths:
-        capture = readers.read(path)
-        ranks = _ranks(capture)
-        if wanted and ranks and not wanted & ranks:
-            others.append(path.name)
-        else:
-            found.append(CaptureTrace(path.name, capture))
-    shown = ", ".join(map(str, sorted(wanted)))
-    if not found:
-        raise ProfkitError(
-            f"--capture-trace {spec}: {others[0]} is of another rank than the trace (rank {shown}). Give the capture "
-            "trace of that rank."
-        )
-    if others:
-        notes.append(
-            Diagnostic("capture-traces", f"{len(others)} capture traces are not of rank {shown}: {others[0]} …")
-        )
-    return found, notes
-
-
-def _ranks(trace: Trace) -> frozenset[int]:
-    return frozenset(p.rank for p in trace.info.processes if p.rank is not None)
 
 
 # -- sides -------------------------------------------------------------------------------------------------------------
@@ -415,13 +372,13 @@ def in_phase(before: Census, after: Census, recount: Callable[[str], Census]) ->
     if start is None:
         return after
     again = recount(start)
-    own, wanted = short(after.phase.start), short(start)
+    own, wanted = shortened(after.phase.start), shortened(start)
     if again.phase is not None and again.kinds and again.chosen.selected_layers == after.chosen.selected_layers:
         message = f"Layers begin with {wanted}, as on the before side; by itself this side would begin them with {own}."
         return replace(again, diagnostics=(*again.diagnostics, Diagnostic("phase-aligned", message)))
     message = (
-        f"Layers begin with {own} here and with {short(before.phase.start)} on the before side, and cannot be divided "
-        "otherwise: launches at the border of two layers may be paired wrongly. Name a kernel that both sides run once "
-        "a layer with --anchor."
+        f"Layers begin with {own} here and with {shortened(before.phase.start)} on the before side, and cannot be "
+        "divided otherwise: launches at the border of two layers may be paired wrongly. Name a kernel that both sides "
+        "run once a layer with --anchor."
     )
     return replace(after, diagnostics=(*after.diagnostics, Diagnostic("phase-differs", message)))
