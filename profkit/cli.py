@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from profkit import reporters
 from profkit._version import __version__
 from profkit.capture import profilers
 from profkit.commands.selecting import selecting
@@ -223,7 +224,7 @@ def sweep(
         float | None, typer.Option(help="Begin no region that would end later, in seconds.", callback=_SECONDS)
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A directory that can be resumed.")] = None,
-    output_format: Annotated[str, typer.Option("--format", help="text, csv or json.")] = "text",
+    output_format: Annotated[str, typer.Option("--format", help=f"{one_of(reporters.formats('sweep'))}.")] = "text",
     html: Annotated[Path | None, typer.Option(help="A file for heat maps.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
@@ -284,7 +285,7 @@ _FloorUs = Annotated[
     float | None,
     typer.Option(help="The dispatch floor in µs; measured or estimated if not given.", callback=_MICROSECONDS),
 ]
-_Format = Annotated[str, typer.Option("--format", help="text, json, csv or md.")]
+_Format = Annotated[str, typer.Option("--format", help=f"{one_of(reporters.formats('layers'))}.")]
 
 
 @app.command()

@@ -168,7 +168,9 @@ class DiffDocument(Struct, frozen=True, kw_only=True, tag_field="schema", tag="p
         roles: null where the two cannot be compared.
         ranks: empty without ranks.
         skew: null without ranks.
-        untraced, graph_level, traced: step times without a profiler, traced as whole graphs, and as in these traces.
+        untraced: step times without a profiler.
+        graph_level: traced as whole graphs.
+        traced: as in these traces.
         floor: of the side before.
     """
 

@@ -210,7 +210,8 @@ class Run(Struct, frozen=True, kw_only=True):
         selected: its selected layers together.
         beyond_steps: ops in no step, for the whole recording.
         set_aside: why a repeated capture set this repetition aside, as in run.json: it is in no average.
-        untraced, graph_level: step times without a profiler, and traced as whole graphs, as in run.json.
+        untraced: the step time without a profiler, as in run.json.
+        graph_level: the same of the step traced as whole graphs.
         traced_step: first start to last end of the steps of this trace.
         refusal: why the trace cannot tell layers, else null.
     """
