@@ -87,9 +87,14 @@ _ROCPROF_CSV = Files(
 
 #: In the order in which they are tried: a surer and commoner one first.
 FORMATS = [
-    Format(("nsys sqlite",), "profkit.readers.nsys", (SQLITE_MAGIC,), whole_graphs=True),
+    Format(
+        ("nsys sqlite", "nsys parquet"),
+        "profkit.readers.nsys",
+        (SQLITE_MAGIC, b"PAR1"),
+        directory="*.parquet",
+        whole_graphs=True,
+    ),
     Format(("nsys report",), "profkit.readers.nsys_report", (b"NVIDIA Tegra Profiler Report",), whole_graphs=True),
-    Format(("nsys parquet",), "profkit.readers.nsys_parquet", (b"PAR1",), directory="*.parquet", whole_graphs=True),
     Format(("profkit dispatch",), "profkit.readers.dispatch", own=True),
     Format(("rocpd",), "profkit.readers.rocpd", (SQLITE_MAGIC,)),
     Format(("rocprofv3 json",), "profkit.readers.rocprof_json"),

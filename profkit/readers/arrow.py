@@ -34,6 +34,9 @@ SPLIT_ROWS = 200_000
 #: Values in one SQL statement, which may have a million characters.
 _CHUNK = 20_000
 
+#: An integer as a float or as bytes, as `repr` writes them.
+_LIKE_INTEGER = re.compile(r"b'-?\d+'|-?\d+\.0")
+
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -158,10 +161,12 @@ def as_int64(array: pa.Array, name: str, origin: Origin) -> pa.Array:
         return array
     if pa.types.is_integer(kind) or pa.types.is_null(kind) or array.null_count == len(array):
         return array.cast(pa.int64(), safe=False) if pa.types.is_integer(kind) else pa.nulls(len(array), pa.int64())
-    # Where one value is none, SQLite's driver gives them all as floats or texts.
     values = array.cast(pa.binary()).to_pylist() if _is_text(kind) else [_value(value) for value in array]
-    known = [index for index, value in enumerate(values) if value is not None]
-    index = next((i for i in known if not re.fullmatch(rb"b'-?\d+'|-?\d+\.0", repr(values[i]).encode())), known[0])
+    wrong = (i for i, v in enumerate(values) if v is not None and not _LIKE_INTEGER.fullmatch(repr(v)))
+    index = next(wrong, None)
+    if index is None:
+        # Where one value is a text or a float, SQLite's driver gives them all so: which one it was cannot be told.
+        raise ProfkitError(f"{origin.place}: column {name} holds values of type {kind}, expected integers.")
     raise origin.misfit(index, name, _shown(values[index]), "an integer")
 
 
@@ -253,12 +258,10 @@ class Tables(ABC):
             ProfkitError: damaged, a column that is missing, or a value that is none of the kind asked for.
         """
         numbers = list(dict.fromkeys(source for column in integers.values() for source in column.sources))
-        wanted = [*numbers, *texts, *([where.column] if where else [])]
+        wanted = dict.fromkeys([*numbers, *texts, *([where.column] if where else [])])
         missing = [name for name in wanted if name not in self.columns(table)]
         if missing:
-            raise ProfkitError(
-                f"{self._place(table)} has no column {', '.join(missing)}. Export the report again with a current nsys."
-            )
+            raise ProfkitError(f"{self._place(table)} has no column {', '.join(missing)}. Export or record it again.")
         return built(self._batches(table, numbers, texts, where), integers, texts, Origin(self._place(table)))
 
     def _place(self, table: str) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from profkit.errors import ProfkitError
 from profkit.model.trace import Diagnostic, Trace
 from profkit.readers import nsight_systems, nsys
-from profkit.readers.sqlite_columns import Database
+from profkit.readers.arrow import Database
 
 #: What a report begins with; 2023.4 writes its version behind it, as 2023@4@4@54-….
 _MAGIC = b"NVIDIA Tegra Profiler Report"

@@ -13,12 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profkit.errors import ProfkitError
-from profkit.readers.nsys_ranges import DOMAIN, PUSH_POP, START_END
-from profkit.readers.nsys_tables import COPIES, GRAPHS, KERNELS, META_TABLES, NVTX, RUNTIME, SETS
-from profkit.readers.sqlite_columns import quoted, read_only_uri
+from profkit.readers.arrow import quoted, read_only_uri
+from profkit.readers.nsys import (
+    COPIES,
+    DOMAIN,
+    GRAPHS,
+    KERNELS,
+    META_TABLES,
+    NVTX,
+    PUSH_POP,
+    RUNTIME,
+    SETS,
+    START_END,
+    STRINGS,
+)
 from profkit.scrub.fields import kept_text
-
-_STRINGS = "StringIds"
 
 
 @dataclass(frozen=True)
@@ -165,12 +174,12 @@ class _Copy:
         return [f"SELECT {quoted(c)} FROM main.{quoted(name)}" for c in columns if c in admitted.references.split()]
 
     def _strings(self, references: list[str]) -> None:
-        if _STRINGS not in self._have:
+        if STRINGS not in self._have:
             return
-        self._db.execute(f"CREATE TABLE main.{_STRINGS} (id INTEGER NOT NULL PRIMARY KEY, value TEXT)")
+        self._db.execute(f"CREATE TABLE main.{STRINGS} (id INTEGER NOT NULL PRIMARY KEY, value TEXT)")
         if references:
             self._db.execute(
-                f"INSERT OR IGNORE INTO main.{_STRINGS} SELECT {_number('id')}, {_text('value')} FROM src.{_STRINGS} "
+                f"INSERT OR IGNORE INTO main.{STRINGS} SELECT {_number('id')}, {_text('value')} FROM src.{STRINGS} "
                 f"WHERE id IN ({' UNION '.join(references)})"
             )
 

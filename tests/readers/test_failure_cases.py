@@ -375,7 +375,7 @@ PEAK = """
 import resource, sys, pathlib
 import adbc_driver_sqlite.dbapi, pandas, pyarrow.compute, pyarrow.parquet
 from profkit import readers
-from profkit.readers import nsys, nsys_parquet, refused
+from profkit.readers import nsys, refused
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 ranges = readers.read(pathlib.Path(sys.argv[1])).ranges
 print(len(ranges), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)

@@ -17,7 +17,7 @@ from builders import SHARED
 from profkit import readers
 from profkit.errors import ProfkitError
 from profkit.model.trace import OP_DETAIL, Trace
-from profkit.readers import nsys_parquet
+from profkit.readers import nsys
 
 H200 = SHARED / "h200"
 CORPUS = SHARED / "corpus"
@@ -138,7 +138,7 @@ def broken(folder: Path) -> Iterator[tuple[Callable[[], object], str]]:
     kernel = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
     yield lambda: kernel.write_bytes(kernel.read_bytes()[:-20]), r"KERNEL\.parquet cannot be read \(.*Export the report"
     yield lambda: minimal(folder, end=pa.array(["20", "50"])), "column end holds values of type string, expected int"
-    yield lambda: minimal(folder, end=[20, None]), r"KERNEL: column end holds NULL in 1 rows"
+    yield lambda: minimal(folder, end=[20, None]), r"KERNEL, row 2: end is NULL, expected an integer"
     yield (
         lambda: write(folder, CUPTI_ACTIVITY_KIND_KERNEL={"start": [1]}),
         r"KERNEL has no column end, demangledName \(export by nsys of unknown version\)",
@@ -159,7 +159,7 @@ def test_other_directories_and_parquet_files_are_no_export(tmp_path: Path) -> No
     path = tmp_path / "table.parquet"
     pq.write_table(pa.table({"a": [1]}), path)
 
-    assert not nsys_parquet.is_export(tmp_path)
+    assert not nsys.sniff(b"", tmp_path)
     with pytest.raises(ProfkitError, match="a directory without run"):
         readers.read(tmp_path)
     with pytest.raises(ProfkitError, match="of no format that profkit knows"):

@@ -73,7 +73,7 @@ def test_text_in_a_column_of_numbers_becomes_null(nsys_run: Path, tmp_path: Path
 
 def test_constraints_stay_where_the_values_allow(nsys_run: Path, tmp_path: Path) -> None:
     execute(nsys_run / "trace.sqlite", f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = '{SECRET}' WHERE rowid = 5")
-    with pytest.raises(ProfkitError, match="grid_x"):
+    with pytest.raises(ProfkitError, match="row 5: gridX is"):
         scrub(nsys_run, tmp_path / "clean", force=False)
     execute(nsys_run / "trace.sqlite", "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = 1 WHERE rowid = 5")
     execute(nsys_run / "trace.sqlite", f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridId = '{SECRET}' WHERE rowid = 5")
