@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.attribution.division import BETWEEN, EPILOGUE, PROLOGUE, Ints
-from profkit.attribution.segments import Layering, Misfit, label
-from profkit.attribution.similarity import is_variant
+from profkit.attribution import period
+from profkit.attribution.layering import BETWEEN, EPILOGUE, PROLOGUE, Ints, Layering, Misfit, is_variant, label
+from profkit.attribution.method import Context, Placement
+from profkit.attribution.repetition import open_steps, place_layers
 from profkit.errors import ProfkitError
 from profkit.model import names as kernel_names
+from profkit.model.trace import Diagnostic
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,37 @@ class Anchor:
     end: frozenset[int]
 
 
-def compiled(begin: str, end: str | None, names: Mapping[int, str]) -> Anchor:
+def attribute(context: Context) -> Placement:
+    """Place the ops of steps that have no layer yet, if the user named an anchor.
+
+    Raises:
+        ProfkitError: it is no regular expression, or names no kernel of a step.
+    """
+    hints = context.hints
+    if hints.anchor is None:
+        return Placement.nothing(context)
+    unplaced = open_steps(context)
+    if unplaced is None:
+        message = (
+            f"--anchor {hints.anchor!r} was not needed, or had no step to divide: it applies to graph replays and to "
+            "ranges that are steps (--steps) in which no better method finds a layer."
+        )
+        return Placement.nothing(context, Diagnostic("anchor-not-used", message))
+    names = unplaced.codes.names
+    present = np.unique(unplaced.codes.code[np.isin(unplaced.of_kind, unplaced.kinds)])
+    anchor = _compiled(hints.anchor, hints.anchor_end, {c: names[c] for c in present.tolist()})
+
+    def find(sequence: Ints, _main: bool) -> tuple[Layering, bool] | Misfit:
+        if not np.isin(sequence, list(anchor.begin)).any():
+            # A side stream without the anchor still shows layers if it repeats as often as the anchor does.
+            return period.layers(sequence, names)
+        found = _layers(sequence, anchor, names)
+        return found if isinstance(found, Misfit) else (found, False)
+
+    return place_layers(context, unplaced, "anchor", find)[0]
+
+
+def _compiled(begin: str, end: str | None, names: Mapping[int, str]) -> Anchor:
     """Find the kernels that the patterns name.
 
     Args:
@@ -51,7 +83,7 @@ def _matching(option: str, pattern: str, names: Mapping[int, str]) -> frozenset[
     return found
 
 
-def layers(codes: Ints, anchor: Anchor, names: Mapping[int, str]) -> Layering | Misfit:
+def _layers(codes: Ints, anchor: Anchor, names: Mapping[int, str]) -> Layering | Misfit:
     """The layers of one step's op sequence.
 
     Without an end the last layer ends where it stops matching its kind; with one, a layer is what lies from its

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from profkit.attribution.method import Context, Placement
 from profkit.attribution.scopes import ScopeTable, scopes_at
-from profkit.model.trace import NONE, Trace
+from profkit.model.trace import NONE, Diagnostic, Trace
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,27 @@ class Lineage:
     problems: dict[str, int]
 
 
-def attribute(trace: Trace, ranges: pd.DataFrame, scopes: ScopeTable) -> Lineage:
-    """Place every op that has a graph node.
+_PROBLEMS = {
+    "cyclic-origin": "graph nodes name each other as origin",
+    "conflicting-origins": "graph nodes name more than one origin",
+    "node-created-twice": "graph node ids were created more than once",
+    "origin-not-recorded": "graph nodes lead to an origin whose creation was not recorded",
+}
+
+
+def attribute(context: Context) -> Placement:
+    """Place every op that has a graph node."""
+    found = trace_nodes(context.trace, context.ranges, context.scopes)
+    notes = [Diagnostic(c, f"{n} {_PROBLEMS[c]}; their ops are unattributed.") for c, n in found.problems.items()]
+    if found.placed.any() and not found.scope.any():
+        # The nodes' creation is known and no range is: the capture ran before ranges were recorded.
+        message = "The graph was captured while no range was recorded, so its nodes lead to no layer."
+        return Placement.nothing(context, *notes, Diagnostic("capture-without-ranges", message))
+    return Placement(found.placed, found.scope, notes)
+
+
+def trace_nodes(trace: Trace, ranges: pd.DataFrame, scopes: ScopeTable) -> Lineage:
+    """Where the graph node of every op was captured.
 
     Args:
         trace: any trace; without node-creation events nothing is placed.

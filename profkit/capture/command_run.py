@@ -6,16 +6,19 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import msgspec
+
 from profkit.capture import process, profilers, record
+from profkit.capture.device import driver_version
 from profkit.capture.profilers import Recording
 from profkit.errors import ProfkitError
-from profkit.model.run import RunRecord
+from profkit.model.run import CommandRecord, MessageRecord, RunRecord, VersionsRecord
 from profkit.runs import run_dir
 
 
@@ -58,16 +61,19 @@ def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool
             recording = Recording(work, log, f"{program} ended with exit status {exit_code}")
             recorder.export([recording])
             kept = recorder.keep(recording, directory, keep_report=True)
-        files = sorted(path.name for path in directory.iterdir())
-        content = record.command_record(
-            recorder.description(None, {}),
-            program,
-            len(command) - 1,
-            exit_code,
-            trace=kept.trace,
-            files=files,
-            trace_sha256=run_dir.trace_digests(directory, kept.trace, files),
-            warnings=kept.warnings,
+        warnings = list(kept.warnings)
+        if exit_code != 0:
+            why = f"The command ended with exit status {exit_code}."
+            warnings.append({"code": "command-failed", "message": why})
+        content = msgspec.structs.replace(
+            record.begin(directory, kept.trace),
+            # The text of its arguments may hold secrets and is not kept.
+            command=CommandRecord(program=program, arguments=len(command) - 1),
+            exit_code=exit_code,
+            profiler=recorder.description(None, {}),
+            timed=True,
+            versions=VersionsRecord(driver=driver_version()),
+            warnings=[MessageRecord(**warning) for warning in warnings],
         )
         run_dir.write_record(directory, content)
     return Finished(output, content, exit_code)
@@ -92,8 +98,7 @@ def announced(command: Sequence[str], pid_file: Path) -> list[str]:
     return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(pid_file), *command]
 
 
-@contextmanager
-def _forwarded(child: subprocess.Popen[bytes], pid_file: Path) -> Iterator[None]:
+def _forwarded(child: subprocess.Popen[bytes], pid_file: Path) -> AbstractContextManager[None]:
     """Hand SIGINT, SIGTERM and SIGHUP on to the program's process group, to the profiler before the program starts."""
 
     def forward(number: int, _frame: FrameType | None) -> None:
@@ -103,10 +108,4 @@ def _forwarded(child: subprocess.Popen[bytes], pid_file: Path) -> Iterator[None]
         else:
             process.send_group(program, number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    previous = {number: signal.signal(number, forward) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    return process.handled(forward, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -1,26 +1,35 @@
-"""The dispatch floor of this machine: what a graph node costs when its kernel does nothing, traced and untraced."""
+"""What is measured beside a recording, to read its times by: the machine's dispatch floor, and the step at graph level.
+
+The floor is what a graph node costs when its kernel does nothing, traced and untraced. At graph level nsys writes one
+row for each launch of a graph, from its first node's start to its last node's end, and nothing of the nodes; it costs
+the step far less than node tracing does.
+"""
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
 
 from profkit.capture import profilers
 from profkit.capture.device import probe_torch
 from profkit.capture.options import FLOOR_WORKLOAD, Options
 from profkit.capture.profilers import AUTO, Profiler
+from profkit.capture.profilers.nsys import TRACE_FILE
+from profkit.capture.record import quartiles, step_times
 from profkit.capture.workers import Workers, recording
 from profkit.errors import ProfkitError, did_you_mean
+from profkit.model.run import FloorRecord, KernelFloorRecord, MessageRecord, RecorderRecord, StepTimesRecord
+from profkit.readers.arrow import Database
 
 if TYPE_CHECKING:
     from profkit.model.trace import Trace
 
-SCHEMA = "profkit.floor/1"
 #: Kernel name in the trace to the name under which it is reported.
 TRACED_KERNELS = {"floor_empty_kernel": "empty", "floor_load_store_kernel": "load_store"}
 #: Nodes of each kernel in the traced graph and its replays: 2560 durations of each kernel, read back in a second.
@@ -34,24 +43,23 @@ METHOD = (
 )
 
 
+GRAPH_METHOD = "nsys --cuda-graph-trace=graph, in a process of its own: the row of each graph launch"
+_GRAPH_ROWS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
-class Measured:
-    """The dispatch floor as it goes into run.json, or why it is not there.
+class Measured(Generic[T]):
+    """What was measured. Failing is no reason to give up the capture that asks for it.
 
     Args:
-        content: the `floor` field; None where it was not measured.
-        problem: what prevented it; None where nothing did or it was not wanted.
+        content: the field of run.json; None where it was not measured.
+        warning: for run.json: what prevented it; None where nothing did or it was not wanted.
     """
 
-    content: Mapping[str, Any] | None
-    problem: str | None
-
-    @property
-    def warnings(self) -> list[dict[str, str]]:
-        """The warning that a problem deserves."""
-        if self.problem is None:
-            return []
-        return [{"code": "floor-not-measured", "message": f"The dispatch floor was not measured: {self.problem}"}]
+    content: T | None = None
+    warning: MessageRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -72,14 +80,15 @@ class Floor:
         return self.wanted and self.profiler.timed
 
     @cached_property
-    def measured(self) -> Measured:
-        """The measurement; a floor that cannot be measured is no reason to give up the capture that asks for it."""
+    def measured(self) -> Measured[FloorRecord]:
+        """The measurement."""
         if not self.is_due:
-            return Measured(None, None)
+            return Measured()
         try:
-            return Measured(measure(profilers.for_floor_of(self.profiler)), None)
+            return Measured(measure(profilers.for_floor_of(self.profiler)))
         except ProfkitError as error:
-            return Measured(None, str(error))
+            why = f"The dispatch floor was not measured: {error}"
+            return Measured(warning=MessageRecord(code="floor-not-measured", message=why))
 
 
 def choose(asked: str) -> Profiler:
@@ -102,14 +111,14 @@ def choose(asked: str) -> Profiler:
     return profilers.first_found(profilers.recording_floor()) if asked == AUTO else profilers.get(asked).find()
 
 
-def measure(profiler: Profiler) -> dict[str, Any]:
+def measure(profiler: Profiler) -> FloorRecord:
     """Measure the floor in two processes; takes some ten seconds.
 
     Args:
         profiler: records the traced half.
 
     Returns:
-        The `floor` field of run.json; see docs/run-directory.md.
+        The `floor` field of run.json.
 
     Raises:
         ProfkitError: a worker failed, or the profiler did not record every kernel.
@@ -122,16 +131,23 @@ def measure(profiler: Profiler) -> dict[str, Any]:
         ((traced, untraced),) = workers.record_and_time(jobs, workers.jobs([Path(name)], "floor"))
         kept = profiler.keep(recording(jobs[0]), Path(name), keep_report=False)
         times = traced_times(readers.read(Path(name) / kept.trace))
-    return {
-        "unit": "us",
-        "method": METHOD,
-        "device": traced["device"]["name"],
-        "profiler": {"name": profiler.name, "version": profiler.version(traced["versions"])},
-        **{
-            kernel: {"untraced_per_node": summarise(untraced["samples_us"][kernel]), **times[kernel]}
-            for kernel in TRACED_KERNELS.values()
-        },
-    }
+    version = profiler.version(msgspec.structs.asdict(traced.versions))
+    empty, load_store = (
+        KernelFloorRecord(
+            untraced_per_node=quartiles(untraced.samples_us[kernel]),
+            traced_duration=quartiles(durations_us),
+            traced_gap=quartiles(gaps_us),
+        )
+        for kernel, (durations_us, gaps_us) in times.items()
+    )
+    return FloorRecord(
+        unit="us",
+        method=METHOD,
+        device=traced.device.name if traced.device else None,
+        profiler=RecorderRecord(name=profiler.name, version=version),
+        empty=empty,
+        load_store=load_store,
+    )
 
 
 def traced_options(profiler: Profiler) -> Options:
@@ -142,8 +158,8 @@ def traced_options(profiler: Profiler) -> Options:
 
 def traced_times(
     trace: Trace, nodes: int = TRACED_NODES, replays: int = TRACED_REPLAYS
-) -> dict[str, dict[str, Mapping[str, float]]]:
-    """``traced_duration`` and ``traced_gap`` of each kernel, summaries in µs.
+) -> dict[str, tuple[list[float], list[float]]]:
+    """Each kernel's durations, and its gaps between rows of one replay, in µs.
 
     Args:
         trace: of `replays` replays of the floor's graph.
@@ -152,7 +168,7 @@ def traced_times(
     Raises:
         ProfkitError: the trace holds another number of rows, so that the profiler did not record the graph's nodes.
     """
-    found: dict[str, dict[str, Mapping[str, float]]] = {}
+    found: dict[str, tuple[list[float], list[float]]] = {}
     for name, kernel in TRACED_KERNELS.items():
         rows = trace.ops[trace.ops["name"] == name].sort_values("start")
         if len(rows) != nodes * replays:
@@ -162,14 +178,40 @@ def traced_times(
             )
         follows = rows["correlation"].eq(rows["correlation"].shift()) & rows["process"].eq(rows["process"].shift())
         gaps_ns = (rows["start"] - rows["end"].shift())[follows]
-        found[kernel] = {
-            "traced_duration": summarise(((rows["end"] - rows["start"]) / 1e3).tolist()),
-            "traced_gap": summarise((gaps_ns / 1e3).tolist()),
-        }
+        found[kernel] = ((rows["end"] - rows["start"]) / 1e3).tolist(), (gaps_ns / 1e3).tolist()
     return found
 
 
-def summarise(values_us: Sequence[float]) -> dict[str, float]:
-    """Median, quartiles and number of `values_us`, in µs to the nanosecond."""
-    p25, median, p75 = statistics.quantiles(values_us, n=4, method="inclusive")
-    return {"median": round(median, 3), "p25": round(p25, 3), "p75": round(p75, 3), "count": len(values_us)}
+def graph_level(
+    options: Options, profiler: Profiler, directories: Sequence[Path]
+) -> Sequence[Measured[StepTimesRecord]]:
+    """The step of each rank, recorded as whole graphs.
+
+    Args:
+        directories: of the ranks; they are not kept.
+    """
+    workers = Workers(options, profiler, graph_trace="graph")
+    jobs = workers.jobs(directories)
+    try:
+        workers.record(jobs)
+        return [Measured(graph_times(Path(job.directory) / TRACE_FILE, job.replays)) for job in jobs]
+    except ProfkitError as error:
+        why = f"The step at graph level could not be timed: {error}"
+        return [Measured(warning=MessageRecord(code="graph-level-not-measured", message=why))] * len(jobs)
+
+
+def graph_times(trace: Path, replays: int) -> StepTimesRecord:
+    """The duration of each whole graph in an export, in the order of launch.
+
+    Raises:
+        ProfkitError: the export has none (nsys 2023.4 does not write them), or other than `replays`, so that something
+            else is among them or some are lost.
+    """
+    with Database(trace) as database:
+        if not {"start", "end"} <= database.columns(_GRAPH_ROWS):
+            raise ProfkitError("its export has no rows of whole graphs; nsys 2024 and later write them.")
+        # A row that was cut off has no end.
+        rows = database.rows(f'SELECT "end" - start FROM {_GRAPH_ROWS} WHERE "end" > start ORDER BY start')
+    if len(rows) != replays:
+        raise ProfkitError(f"nsys recorded {len(rows)} whole graphs of {replays} replays.")
+    return step_times([int(ns) / 1e3 for (ns,) in rows], GRAPH_METHOD)

@@ -1,20 +1,27 @@
-"""Recording a step on a GPU: one CUDA graph, captured and replayed inside a profiler's window, or timed without one."""
+"""What a worker runs on a GPU: one CUDA graph, captured and replayed inside a profiler's window or timed without one.
+
+With it stand the process group that ranks join, and the watch on just-in-time compilation.
+"""
 
 from __future__ import annotations
 
-import statistics
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from profkit.capture import digests
-from profkit.capture.compiles import CompileWatch
-from profkit.capture.deviations import against_references
 from profkit.capture.device import describe_device, describe_versions
 from profkit.capture.options import Job
-from profkit.capture.process_group import aligner, backend, joined
+from profkit.capture.outputs import against_references, digest_outputs
+from profkit.capture.record import step_times
+from profkit.errors import ProfkitError
 from profkit.model.workload import Scope, Step, no_ranges
 
 #: torch.cuda is only partly annotated; through this name strict type checking leaves its calls alone.
@@ -23,6 +30,11 @@ _cuda: Any = torch.cuda
 #: Keeps the GPU busy (about 1 ms at 2 GHz) while the host enqueues a replay, so that a timed replay does not wait for
 #: its own launch: launching a graph of 300 nodes takes the host some 100 us.
 SPIN_CYCLES = 2_000_000
+#: How long leaving the process group may take: NCCL waits there for graphs that captured its kernels to be gone.
+_LEAVE_S = 20.0
+#: Dynamo's metric with one entry for each frame that it compiles (torch._dynamo.utils.compilation_time_metrics).
+_DYNAMO_METRIC = "_compile.compile_inner"
+METHOD = "CUDA events around each graph replay, enqueued behind a spinning kernel that hides the launch"
 #: Replays before the timed ones: the first uploads the graph.
 UNTIMED_REPLAYS = 3
 
@@ -135,7 +147,7 @@ def digest_replay(step: Step, graph: torch.cuda.CUDAGraph) -> dict[str, str]:
     step.refresh("digest")
     graph.replay()
     torch.cuda.synchronize()
-    return digests.digest_outputs(step.outputs())
+    return digest_outputs(step.outputs())
 
 
 def time_untraced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
@@ -157,14 +169,14 @@ def time_untraced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
         sample_us = replay_us(graph, line_up)
         if number >= UNTIMED_REPLAYS:
             samples_us.append(round(sample_us, 3))
-    return {"untraced": summarise(samples_us), "digests": digest_replay(step, graph)}
+    return {"untraced": step_times(samples_us, METHOD), "digests": digest_replay(step, graph)}
 
 
 def replay_us(graph: torch.cuda.CUDAGraph, line_up: Callable[[], None] | None = None) -> float:
     """The GPU's time for one replay, in µs, from CUDA events; behind a spinning kernel that hides the launch.
 
     Args:
-        line_up: from `profkit.capture.process_group.aligner`, where several ranks replay together.
+        line_up: from `aligner`, where several ranks replay together.
     """
     start = _cuda.Event(enable_timing=True)
     end = _cuda.Event(enable_timing=True)
@@ -178,17 +190,147 @@ def replay_us(graph: torch.cuda.CUDAGraph, line_up: Callable[[], None] | None = 
     return float(start.elapsed_time(end)) * 1e3
 
 
-def summarise(samples_us: list[float]) -> dict[str, Any]:
-    """The `untraced` field of run.json from each replay's time in µs."""
-    p25, median, p75 = statistics.quantiles(samples_us, n=4, method="inclusive")
-    return {
-        "unit": "us",
-        "method": "CUDA events around each graph replay, enqueued behind a spinning kernel that hides the launch",
-        "replays": len(samples_us),
-        "median": round(median, 3),
-        "p25": round(p25, 3),
-        "p75": round(p75, 3),
-        "min": min(samples_us),
-        "max": max(samples_us),
-        "samples": samples_us,
-    }
+def join(job: Job, *, gpu: bool) -> None:
+    """Make the default process group of this job's ranks.
+
+    Args:
+        gpu: over NCCL, with the GPU of the rank's number; else over gloo.
+
+    Raises:
+        ProfkitError: there is no GPU of that number.
+    """
+    job.at("joining the process group")
+    if gpu and job.rank >= torch.cuda.device_count():
+        raise ProfkitError(
+            f"--nproc {job.world_size} needs a GPU a rank, and torch finds {torch.cuda.device_count()} here. "
+            "Check CUDA_VISIBLE_DEVICES, or ask for fewer."
+        )
+    device = None
+    if gpu:
+        torch.cuda.set_device(job.rank)
+        # Named, so that the communicator is made now and not inside the recorded window.
+        device = torch.device("cuda", job.rank)
+    dist.init_process_group(
+        "nccl" if gpu else "gloo",
+        rank=job.rank,
+        world_size=job.world_size,
+        timeout=timedelta(seconds=job.options.rank_timeout_s),
+        device_id=device,
+    )
+
+
+def joined() -> bool:
+    """Whether this process is in a process group."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def backend() -> str | None:
+    """What the process group runs over, e.g. ``nccl 2.28.9``; None where there is none."""
+    if not joined():
+        return None
+    name = str(dist.get_backend())
+    return f"nccl {'.'.join(map(str, _cuda.nccl.version()))}" if name == "nccl" else name
+
+
+def aligner(spin_cycles: int) -> Callable[[], None]:
+    """What to call before a replay so that it starts on all ranks at once; does nothing without a process group.
+
+    It enqueues a kernel that spins and an all-reduce behind it: the ranks' GPUs leave the all-reduce together, and what
+    the host enqueues meanwhile follows at once. A barrier of the processes would leave the GPUs apart by what these
+    differ in launching a graph. Call it outside what is counted.
+    """
+    if not joined():
+        return lambda: None
+    token = torch.zeros(1, device="cuda")
+
+    def line_up() -> None:
+        _cuda._sleep(spin_cycles)
+        dist.all_reduce(token)
+
+    # The first one connects the ranks.
+    line_up()
+    torch.cuda.synchronize()
+    return line_up
+
+
+def leave() -> None:
+    """Leave the process group, once the result is written. A group that cannot be left ends with the process."""
+    device = torch.cuda.current_device() if dist.get_backend() == "nccl" else None
+
+    def destroy() -> None:
+        if device is not None:
+            # A thread begins with the first GPU, which is another rank's.
+            torch.cuda.set_device(device)
+        dist.destroy_process_group()
+
+    leaving = threading.Thread(target=destroy, daemon=True)
+    leaving.start()
+    leaving.join(_LEAVE_S)
+    if leaving.is_alive():
+        sys.stderr.write("the process group was not left in time\n")
+        sys.stderr.flush()
+        os._exit(0)
+
+
+class CompileWatch:
+    """Sees just-in-time compilation from construction on; `open_window` and `close_window` bound what is inside.
+
+    Triton reports through its compilation listener (triton 3.4 and later), torch.compile through the list of seconds
+    that Dynamo keeps for each frame. A kernel that Triton loads from its disk cache inside the window counts as well:
+    it costs host time there, and on a machine with a cold cache it would have been compiled.
+
+    `triton_watched` is false where an older triton is installed, whose compilations cannot be seen.
+    """
+
+    def __init__(self) -> None:
+        self.before = 0
+        self.inside: list[dict[str, Any]] = []
+        self.triton_watched = True
+        self._window = False
+        self._frames_at_open = 0
+        self._install()
+
+    def _install(self) -> None:
+        if find_spec("triton") is None:
+            return
+        try:
+            from triton import knobs
+        except ImportError:
+            self.triton_watched = False
+            return
+        previous = knobs.compilation.listener
+
+        def listener(**event: Any) -> None:
+            if previous is not None:
+                previous(**event)
+            self._record(str(event["metadata"].get("name", "triton kernel")), event["times"].total / 1e6)
+
+        knobs.compilation.listener = listener
+
+    def _record(self, name: str, seconds: float) -> None:
+        if self._window:
+            self.inside.append({"name": name, "seconds": round(seconds, 6)})
+        else:
+            self.before += 1
+
+    def open_window(self) -> None:
+        """From here on compilations are inside the window."""
+        self._frames_at_open = len(_dynamo_frames())
+        self.before += self._frames_at_open
+        self._window = True
+
+    def close_window(self) -> None:
+        """End of the window."""
+        for seconds in _dynamo_frames()[self._frames_at_open :]:
+            self._record("torch.compile frame", seconds)
+        self._window = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `compiles` field of run.json."""
+        return {"before": self.before, "inside": self.inside}
+
+
+def _dynamo_frames() -> list[float]:
+    """Seconds of each frame that Dynamo compiled so far in this process; empty where it is not loaded."""
+    module = sys.modules.get("torch._dynamo.utils")
+    return list(module.compilation_time_metrics.get(_DYNAMO_METRIC, [])) if module is not None else []

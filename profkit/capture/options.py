@@ -1,12 +1,23 @@
-"""What a capture is to do: the user's options, and the job that each of its processes makes of them."""
+"""What a capture is to do and what it finds: the user's options, a worker's job and its result."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
+
+from profkit.model.run import (
+    CompilesRecord,
+    DeviceRecord,
+    ReferencesRecord,
+    StepTimesRecord,
+    VersionsRecord,
+)
+from profkit.model.workload import ShapeValue
 
 #: Building a model-sized workload and compiling its kernels takes minutes at worst; a rank that hangs takes for ever.
 RANK_TIMEOUT_S = 600.0
@@ -152,3 +163,48 @@ class Job:
 def read_job(path: Path) -> Job:
     """The job in `path`, as `Job.write` left it."""
     return msgspec.json.decode(path.read_bytes(), type=Job)
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's result file holds.
+
+    Args:
+        error: what the user can mend; nothing else is there then.
+        crash: the first line of an exception that nothing handled; nothing else is there then.
+        variant, shapes: what ran.
+        layers, notes: of the step.
+        ranges: what pushed the ranges, for run.json.
+        backend: what the process group runs over; None where there is none.
+        compiles: as in run.json; `compiles_watched` is false where they cannot all be seen.
+        digests, references: of the step's outputs, as in run.json; None where they were not computed.
+        device, versions: what it ran on.
+        untraced: of the ``untraced`` recorder.
+        samples_us: of the ``floor`` recorder: kernel to the time of one node in each replay.
+    """
+
+    error: str | None = None
+    crash: str | None = None
+    variant: str | None = None
+    shapes: Mapping[str, ShapeValue] = {}
+    layers: int | None = None
+    notes: Mapping[str, Any] | None = None
+    ranges: str | None = None
+    backend: str | None = None
+    compiles: CompilesRecord = CompilesRecord()
+    compiles_watched: bool = True
+    digests: Mapping[str, str] | None = None
+    references: ReferencesRecord | None = None
+    device: DeviceRecord | None = None
+    versions: VersionsRecord = VersionsRecord()
+    untraced: StepTimesRecord | None = None
+    samples_us: Mapping[str, Sequence[float]] = {}
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is an `error` or a `crash`."""
+        return self.error is not None or self.crash is not None
+
+
+def read_result(job: Job) -> Result | None:
+    """What a worker has written, None where that is nothing; a reader sees all of it or no file."""
+    return msgspec.json.decode(job.result.read_bytes(), type=Result) if job.result.exists() else None

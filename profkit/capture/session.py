@@ -8,15 +8,24 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from profkit.capture import graph_level, process, profilers, record
-from profkit.capture.floor import Floor
-from profkit.capture.graph_level import GraphLevel
-from profkit.capture.options import Options
+import msgspec
+
+from profkit.capture import process, profilers, record
+from profkit.capture.device import driver_version
+from profkit.capture.floor import Floor, Measured, graph_level
+from profkit.capture.options import Options, Result
+from profkit.capture.outputs import ALGORITHM
 from profkit.capture.profilers import Asked, Profiler
 from profkit.capture.workers import Workers, recording
-from profkit.model.run import RankRecord, RepetitionRecord, RunRecord
+from profkit.model.run import (
+    DigestsRecord,
+    RankRecord,
+    RepetitionRecord,
+    RunRecord,
+    StepTimesRecord,
+    WorkloadRecord,
+)
 from profkit.model.workload import resolve_shapes, resolve_variant
 from profkit.runs import run_dir
 
@@ -104,30 +113,64 @@ def record_into(
     targets = [directory] if nproc is None else [directory / str(rank) for rank in range(nproc)]
     with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
         recorded = _run(session, Path(name), targets, crash_log)
-        whole = _graph_level(session, Path(name) / "graph-level", len(targets))
+        wholes = _graph_level(session, Path(name) / "graph-level", len(targets))
     job = secrets.token_hex(8)
-    contents: list[RunRecord] = []
-    for rank, (target, (traced, untraced, trace)) in enumerate(zip(targets, recorded, strict=True)):
-        described = None
+    records: list[RunRecord] = []
+    for rank, (target, (traced, untraced, trace), whole) in enumerate(zip(targets, recorded, wholes, strict=True)):
+        content = _record(session, record.begin(target, trace), traced, untraced, whole)
         if nproc is not None:
-            described = RankRecord(rank=rank, world_size=nproc, job=job, backend=traced["backend"])
-        files = sorted(path.name for path in target.iterdir())
-        content = record.workload_record(
-            session.options,
-            session.profiler,
-            traced,
-            untraced,
-            session.floor,
-            whole[rank],
-            trace=trace,
-            files=files,
-            trace_sha256=run_dir.trace_digests(target, trace, files),
-            repetition=repetition,
-            ranks=described,
+            of_job = RankRecord(rank=rank, world_size=nproc, job=job, backend=traced.backend)
+            content = msgspec.structs.replace(content, ranks=of_job)
+        records.append(msgspec.structs.replace(content, repetition=repetition))
+        run_dir.write_record(target, records[-1])
+    return records
+
+
+def _record(
+    session: Session, begun: RunRecord, traced: Result, untraced: Result | None, whole: Measured[StepTimesRecord]
+) -> RunRecord:
+    """run.json of one process, but for what it is among others.
+
+    Args:
+        begun: see `profkit.capture.record.begin`.
+        traced, untraced: the workers' results; no untraced one without times.
+        whole: the step at graph level, if it was asked for.
+    """
+    options, profiler, floor = session.options, session.profiler, session.floor.measured
+    digests, equal = None, None
+    if traced.digests is not None:
+        digests = DigestsRecord(
+            inputs="digest",
+            algorithm=ALGORITHM,
+            outputs=traced.digests,
+            notes=traced.notes,
+            references=traced.references,
         )
-        run_dir.write_record(target, content)
-        contents.append(content)
-    return contents
+        equal = None if untraced is None else untraced.digests == traced.digests
+    return msgspec.structs.replace(
+        begun,
+        workload=WorkloadRecord(
+            name=options.name,
+            variant=traced.variant,
+            shapes=traced.shapes,
+            layers=traced.layers,
+            source="file" if options.is_file else "shipped",
+        ),
+        profiler=profiler.description(traced.ranges, msgspec.structs.asdict(traced.versions)),
+        timed=profiler.timed,
+        device=traced.device,
+        versions=msgspec.structs.replace(traced.versions, driver=driver_version() if profiler.timed else None),
+        seed=options.seed,
+        warmup=options.warmup if profiler.timed else 0,
+        replays=options.replays,
+        compiles=traced.compiles,
+        digests=digests,
+        untraced=None if untraced is None else untraced.untraced,
+        untraced_digests_equal=equal,
+        graph_level=whole.content,
+        floor=floor.content,
+        warnings=[*record.warnings(traced, equal), *filter(None, (floor.warning, whole.warning))],
+    )
 
 
 def _directories(work: Path, count: int) -> list[Path]:
@@ -138,14 +181,14 @@ def _directories(work: Path, count: int) -> list[Path]:
     return directories
 
 
-def _graph_level(session: Session, work: Path, count: int) -> Sequence[GraphLevel]:
+def _graph_level(session: Session, work: Path, count: int) -> Sequence[Measured[StepTimesRecord]]:
     """Each rank's step at graph level, if it was asked for; recorded in the new directory `work`."""
     if not session.options.graph_level:
-        return [GraphLevel()] * count
-    return graph_level.measure(session.options, session.profiler, _directories(work, count))
+        return [Measured()] * count
+    return graph_level(session.options, session.profiler, _directories(work, count))
 
 
-_Recorded = tuple[dict[str, Any], dict[str, Any] | None, str]
+_Recorded = tuple[Result, Result | None, str]
 
 
 def _run(session: Session, work: Path, targets: Sequence[Path], crash_log: Path) -> list[_Recorded]:
@@ -157,7 +200,7 @@ def _run(session: Session, work: Path, targets: Sequence[Path], crash_log: Path)
     directories, profiler = _directories(work, len(targets)), session.profiler
     workers = Workers(session.options, profiler, crash_log)
     jobs = workers.jobs(directories)
-    results: Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
+    results: Sequence[tuple[Result, Result | None]]
     if profiler.timed:
         results = workers.record_and_time(jobs, workers.jobs(directories, "untraced"))
     else:

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
 from profkit.capture import process, profilers
 from profkit.capture.options import FLOOR_WORKLOAD, Job, read_job
 from profkit.errors import ProfkitError
@@ -95,14 +97,14 @@ def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
 
 def _join(job: Job, *, gpu: bool) -> None:
     if job.world_size:
-        from profkit.capture.process_group import join
+        from profkit.capture.graph import join
 
         join(job, gpu=gpu)
 
 
 def _leave(job: Job) -> None:
     if job.world_size:
-        from profkit.capture.process_group import leave
+        from profkit.capture.graph import leave
 
         job.at("leaving the process group")
         leave()
@@ -111,7 +113,7 @@ def _leave(job: Job) -> None:
 def write_result(job: Job, result: Mapping[str, Any]) -> None:
     """Write the result; a reader sees all of it or no file."""
     partial_file = job.result.with_suffix(".part")
-    partial_file.write_text(json.dumps(result, allow_nan=False), encoding="utf-8")
+    partial_file.write_text(json.dumps(result, default=msgspec.to_builtins, allow_nan=False), encoding="utf-8")
     partial_file.replace(job.result)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -12,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from profkit.capture import process
-from profkit.capture.options import Job, Options
+from profkit.capture.options import Job, Options, Result, read_result
 from profkit.capture.profilers import GraphTrace, Profiler, Recording
 from profkit.errors import ProfkitError
 
@@ -87,8 +85,8 @@ class Worker:
         """Whether it has said so, or has ended without a result."""
         # A profiler outlives its program by seconds, in which the other ranks fail too.
         ended = self.has_ended() or process.is_gone(self.job.pid_file)
-        result = self._result()
-        return ended if result is None else "error" in result or "crash" in result
+        result = read_result(self.job)
+        return ended if result is None else result.has_failed
 
     def failed_at(self) -> float:
         """When a failed worker wrote its result; one that wrote none has just been seen to be gone."""
@@ -99,7 +97,7 @@ class Worker:
         path = self.job.stage_file
         return f"is {path.read_text(encoding='utf-8')}" if path.exists() else "has not begun"
 
-    def result(self, *, wait: bool = True) -> dict[str, Any]:
+    def result(self, *, wait: bool = True) -> Result:
         """What the worker found, once it has ended.
 
         Args:
@@ -110,7 +108,7 @@ class Worker:
         """
         if wait:
             process.wait(self.child, self.job.pid_file)
-        result = self._result()
+        result = read_result(self.job)
         if result is None:
             status = process.status_soon(self.child)
             how = "" if status is None else f" ({process.describe_status(status)})"
@@ -119,18 +117,11 @@ class Worker:
                 f"The {self.job.recorder} process ended{how} without a result"
                 + (f": {said}.{self._keep_log()}" if said else ", and printed nothing.")
             )
-        if "error" in result:
-            raise ProfkitError(result["error"])
-        if "crash" in result:
-            crash = process.without_directories(result["crash"])
+        if result.error is not None:
+            raise ProfkitError(result.error)
+        if result.crash is not None:
+            crash = process.without_directories(result.crash)
             raise ProfkitError(f"The workload failed: {crash}.{self._keep_log()}")
-        return result
-
-    def _result(self) -> dict[str, Any] | None:
-        """What it has written, None where that is nothing."""
-        if not self.job.result.exists():
-            return None
-        result: dict[str, Any] = json.loads(self.job.result.read_text(encoding="utf-8"))
         return result
 
     def _keep_log(self) -> str:
@@ -178,7 +169,7 @@ class Workers:
         with process.started(command, job.log, env=environment, pid_file=job.pid_file, held=job.held) as child:
             yield Worker(job, child, self.crash_log)
 
-    def run(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    def run(self, jobs: Sequence[Job]) -> list[Result]:
         """Run one job a rank from start to end, together; the results of all of them.
 
         Raises:
@@ -187,15 +178,13 @@ class Workers:
         with ExitStack() as stack:
             return _results([stack.enter_context(self.started(job)) for job in jobs])
 
-    def record(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    def record(self, jobs: Sequence[Job]) -> list[Result]:
         """`run` jobs of the profiler, and make what its tool left into traces."""
         results = self.run(jobs)
         self.profiler.export([recording(job) for job in jobs])
         return results
 
-    def record_and_time(
-        self, traced: Sequence[Job], timed: Sequence[Job]
-    ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    def record_and_time(self, traced: Sequence[Job], timed: Sequence[Job]) -> list[tuple[Result, Result]]:
         """For each rank the results of its profiled job, exported, and of the held one after it.
 
         The held workers import torch while the profiled ones run, and are released when those have ended: no two
@@ -228,7 +217,7 @@ def recording(job: Job) -> Recording:
     return Recording(Path(job.directory), job.log)
 
 
-def _results(workers: Sequence[Worker]) -> list[dict[str, Any]]:
+def _results(workers: Sequence[Worker]) -> list[Result]:
     """What the workers found, once all have ended; see `Workers.run`."""
     if workers[0].job.world_size:
         _wait(workers)

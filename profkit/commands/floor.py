@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from profkit.errors import ProfkitError, did_you_mean
+from profkit.model.run import FLOOR_SCHEMA, FloorRecord, QuartilesRecord
 from profkit.runs.whole_files import write_whole
 
 FORMATS = ("text", "json")
@@ -28,30 +29,25 @@ def floor(profiler: str, output: Path | None, output_format: str, *, force: bool
         raise ProfkitError(f"No format {output_format!r}.{did_you_mean(output_format, FORMATS)}")
     if output is not None and output.exists() and not force:
         raise ProfkitError(f"{output} exists and will not be overwritten. Choose another -o, or add --force.")
-    content = {"schema": measuring.SCHEMA, **measuring.measure(measuring.choose(profiler))}
-    text = json.dumps(content, indent=1, ensure_ascii=False)
+    content = measuring.measure(measuring.choose(profiler))
+    text = json.dumps({"schema": FLOOR_SCHEMA, **msgspec.to_builtins(content)}, indent=1, ensure_ascii=False)
     if output is not None:
         write_whole(output, text + "\n")
     return text if output_format == "json" else as_text(content)
 
 
-def as_text(content: Mapping[str, Any]) -> str:
+def as_text(content: FloorRecord) -> str:
     """A small table: a row for each kernel; median and quartiles in µs."""
-    profiler = content["profiler"]
-    columns = {
-        "untraced_per_node": "untraced, a node",
-        "traced_duration": "traced, duration",
-        "traced_gap": "traced, gap",
-    }
-    lines = [
-        f"dispatch floor of {content['device']}; traced by {profiler['name']} {profiler['version']}",
-        " ".join(f"{title:>22}" for title in ("us: median (quartiles)", *columns.values())),
-    ]
-    for kernel, title in (("empty", "empty kernel"), ("load_store", "one load and store")):
-        cells = [_cell(content[kernel][column]) for column in columns]
-        lines.append(" ".join(f"{cell:>22}" for cell in (title, *cells)))
-    return "\n".join(lines)
+    profiler = content.profiler
+    titles = ("us: median (quartiles)", "untraced, a node", "traced, duration", "traced, gap")
+    rows = [titles]
+    for title, kernel in (("empty kernel", content.empty), ("one load and store", content.load_store)):
+        untraced, duration, gap = kernel.untraced_per_node, kernel.traced_duration, kernel.traced_gap
+        rows.append((title, _cell(untraced), _cell(duration), _cell(gap)))
+    traced_by = f"{profiler.name} {profiler.version}" if profiler else "unknown"
+    table = (" ".join(f"{cell:>22}" for cell in row) for row in rows)
+    return "\n".join([f"dispatch floor of {content.device}; traced by {traced_by}", *table])
 
 
-def _cell(summary: Mapping[str, float]) -> str:
-    return f"{summary['median']:.3f} ({summary['p25']:.3f}-{summary['p75']:.3f})"
+def _cell(summary: QuartilesRecord) -> str:
+    return f"{summary.median:.3f} ({summary.p25:.3f}-{summary.p75:.3f})"

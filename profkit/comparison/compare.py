@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profkit.comparison import cut_names, recordings, step_times
+from profkit.comparison import recordings
 from profkit.comparison import work as work_status
-from profkit.comparison.align import align
+from profkit.comparison.align import align, comparable_scopes, layer_pairs, unify
 from profkit.comparison.comparable import FORCEABLE, differing_settings, obstacles
-from profkit.comparison.effects import layer_changes, net_effect, row_differences, total_difference
+from profkit.comparison.effects import (
+    disagreements,
+    layer_changes,
+    net_effect,
+    recorded_step_times,
+    row_differences,
+    total_difference,
+    traced_step_times,
+)
 from profkit.comparison.fusions import find_fusions
 from profkit.comparison.model import Comparison, Finding, Gates, Input, Reason, Samples, Work
-from profkit.comparison.pairing import comparable_scopes, layer_pairs
 from profkit.comparison.rows import layer_rows, outside_rows, unpaired_rows
-from profkit.comparison.statuses import statuses_of
-from profkit.comparison.step_kinds import matched
-from profkit.comparison.thresholds import OVER_RUNS, Thresholds
-from profkit.comparison.verdict import judge
+from profkit.comparison.statistics import OVER_RUNS, Thresholds
+from profkit.comparison.verdict import judge, statuses_of
 from profkit.counting.floor import floor_of
 from profkit.model import names as kernel_names
 from profkit.readers import format_of
@@ -40,7 +45,7 @@ def compare(
     samples: Samples = "runs" if min(before.independent_runs, after.independent_runs) > 1 else "replays"
     thresholds = thresholds or (OVER_RUNS if samples == "runs" else Thresholds())
     timed = all(run.census.info.timed for side in (before, after) for run in side.runs)
-    after, kind_notes, unlike_kinds = matched(before, after)
+    after, kind_notes, unlike_kinds = recordings.matched_kinds(before, after)
     against, forced = [*obstacles(before, after), *unlike_kinds], [*notes, *kind_notes]
     if gates.force and all(reason.code in FORCEABLE for reason in against):
         forced += [Reason("forced", f"Compared by --force, although: {r.message}") for r in against]
@@ -82,7 +87,7 @@ def _compared(
     notes: list[Reason],
 ) -> Comparison:
     census_before = before.chosen
-    census_after, cut = cut_names.unify(census_before, after.chosen)
+    census_after, cut = unify(census_before, after.chosen)
     steps = (census_before.kind.steps, census_after.kind.steps)
     display = kernel_names.display_names(
         c for k in (census_before, census_after) for t in (k.slots, k.outside) for c in t["canonical"]
@@ -118,7 +123,7 @@ def _compared(
     if work == "unknown" and gone and (why is None or why.code not in work_status.LASTING):
         work, why = work_status.from_trace(gone, fusions, dispatched=_dispatched(before, after))
         notes.append(why)
-    untraced = step_times.recorded(before, after, "untraced")
+    untraced = recorded_step_times(before, after, "untraced")
     total = total_difference(in_layers, count, (census_before, census_after), samples, thresholds, timed)
     comparison = Comparison(
         before=before,
@@ -137,15 +142,15 @@ def _compared(
         layers=layer_changes(census_before, census_after, layers, samples, thresholds, timed),
         net=net_effect(census_before, census_after, selected, untraced, timed, total),
         untraced=untraced,
-        graph_level=step_times.recorded(before, after, "graph_level"),
-        traced=step_times.traced(before, after),
+        graph_level=recorded_step_times(before, after, "graph_level"),
+        traced=traced_step_times(before, after),
         floor=floor_of(before.record, [run.census for run in before.runs], gates.floor_us) if timed else None,
         thresholds=thresholds,
     )
     if unpaired:
         message = "Layers outside the selection differ in number; they are compared by kernel name, in total."
         notes.append(Reason("other-layers-unpaired", message))
-    notes += step_times.disagreements(untraced, comparison.net, thresholds)
+    notes += disagreements(untraced, comparison.net, thresholds)
     notes += recordings.losses(before, after)
     notes += recordings.ranks_as_runs(before, after)
     notes += recordings.unlike_runs(before, after)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from profkit.comparison.rows import Row
-from profkit.comparison.thresholds import Thresholds
+from profkit.comparison.statistics import Thresholds
 from profkit.counting import ranks
 from profkit.counting.floor import Floor
 from profkit.counting.ranks import merge
@@ -105,6 +106,43 @@ class Reason:
 
     code: str
     message: str
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One line of the comparison; equal only to itself. Counts and nanoseconds are sums over a side's steps and layers.
+
+    Args:
+        where: path inside the layer, or the place outside layers.
+        name: display name (after's where the launch was renamed; `name_before` is then set).
+        recorded: the recorded name: after's where the launch was renamed, else before's if it has one.
+        recorded_before: before's recorded name where the launch was renamed, else None.
+        op_kind: kernel, memcpy or memset.
+        layers_before, layers_after: in how many layers the slot exists.
+        launches_before, launches_after: sums over steps and layers.
+        ns_before, ns_after: likewise.
+        step_ns_before, step_ns_after: by step, summed over layers, shape [steps].
+        selected: the question is about this row.
+        outside: it runs outside layers.
+    """
+
+    where: str
+    name: str
+    name_before: str | None
+    recorded: str
+    recorded_before: str | None
+    canonical: str
+    op_kind: str
+    layers_before: int
+    layers_after: int
+    launches_before: int
+    launches_after: int
+    ns_before: int
+    ns_after: int
+    step_ns_before: npt.NDArray[np.int64]
+    step_ns_after: npt.NDArray[np.int64]
+    selected: bool
+    outside: bool = False
 
 
 @dataclass(frozen=True, eq=False)

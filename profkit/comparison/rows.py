@@ -10,46 +10,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.comparison.align import ABSENT, scope_column
+from profkit.comparison.model import Row
 from profkit.model.census import KindCensus
 
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Row:
-    """One line of the comparison; equal only to itself. Counts and nanoseconds are sums over a side's steps and layers.
-
-    Args:
-        where: path inside the layer, or the place outside layers.
-        name: display name (after's where the launch was renamed; `name_before` is then set).
-        recorded: the recorded name: after's where the launch was renamed, else before's if it has one.
-        recorded_before: before's recorded name where the launch was renamed, else None.
-        op_kind: kernel, memcpy or memset.
-        layers_before, layers_after: in how many layers the slot exists.
-        launches_before, launches_after: sums over steps and layers.
-        ns_before, ns_after: likewise.
-        step_ns_before, step_ns_after: by step, summed over layers, shape [steps].
-        selected: the question is about this row.
-        outside: it runs outside layers.
-    """
-
-    where: str
-    name: str
-    name_before: str | None
-    recorded: str
-    recorded_before: str | None
-    canonical: str
-    op_kind: str
-    layers_before: int
-    layers_after: int
-    launches_before: int
-    launches_after: int
-    ns_before: int
-    ns_after: int
-    step_ns_before: Ints
-    step_ns_after: Ints
-    selected: bool
-    outside: bool = False
 
 
 def layer_rows(before: KindCensus, after: KindCensus, pairs: pd.DataFrame, display: Mapping[str, str]) -> list[Row]:

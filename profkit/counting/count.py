@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.attribution.by_repetition import add_layers
-from profkit.attribution.ledger import Attribution, attribute
-from profkit.attribution.sequence import CaptureTrace
+from profkit.attribution import Attribution, attribute, attribute_in_steps
+from profkit.attribution.method import CaptureTrace
 from profkit.counting.integrity import eager_launches_without_ops, overlapping_ops, refuse, silent_nodes
 from profkit.counting.steps import find_steps
 from profkit.errors import NothingSelectedError, ProfkitError
@@ -331,7 +330,7 @@ def take_census(
     selection = selection or Selection()
     attribution = attribute(trace, capture_traces)
     steps = find_steps(trace, attribution, selection.steps)
-    attribution, phase = add_layers(trace, attribution, steps, selection.hints)
+    attribution = attribute_in_steps(attribution, steps, selection.hints)
     places = [place(path) for path in attribution.paths]
     in_layer = np.array([p.layer is not None for p in places], dtype=bool)[attribution.scope] & (attribution.method > 0)
     canonical = {n: kernel_names.canonical(n) for n in trace.ops["name"].cat.categories}
@@ -364,7 +363,7 @@ def take_census(
         display=kernel_names.display_names(canonical.values()),
         silent_nodes=silent,
         processes_with_ops=int(trace.ops["process"].nunique()),
-        phase=phase,
+        phase=attribution.phase,
     )
     if refusal is None and kinds:
         _require_match(census)

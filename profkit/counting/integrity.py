@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.attribution import lineage
-from profkit.attribution.ledger import Attribution
+from profkit.attribution import Attribution
+from profkit.attribution.lineage import trace_nodes
 from profkit.attribution.scopes import ScopeTable
 from profkit.model.census import Refusal, SilentNodes
 from profkit.model.scope import place
@@ -139,7 +139,7 @@ def silent_nodes(trace: Trace, attribution: Attribution) -> SilentNodes:
     columns = {name: left[name].to_numpy() for name in ("process", "node")}
     unseen = dataclasses.replace(trace, ops=table(OPS, columns))
     scopes = ScopeTable()
-    found = lineage.attribute(unseen, attribution.ranges, scopes)
+    found = trace_nodes(unseen, attribution.ranges, scopes)
     places = [place(path) for path in scopes.paths]
     counts = np.bincount(found.scope, minlength=len(places)).tolist()
     layered = {

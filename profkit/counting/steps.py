@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.attribution.ledger import Attribution
+from profkit.attribution import Attribution
 from profkit.attribution.scopes import ScopeTable, scopes_at
 from profkit.errors import ProfkitError
 from profkit.model.scope import place

@@ -40,6 +40,8 @@ false TrivialOffsetCalculator LoadWithoutCast StoreWithoutCast memory
 _COMMON = frozenset(_COMMON_WORDS.split())
 #: A display name lists at most this many functors; more do not fit one table cell.
 _MAX_FUNCTORS = 3
+#: More characters of one name than this make a sentence unreadable.
+_LONGEST = 60
 
 
 def canonical(name: str) -> str:
@@ -77,6 +79,11 @@ def _without_parameters(text: str) -> str:
         elif not depth:
             kept.append(character)
     return "".join(kept) if depth == 0 else text
+
+
+def shortened(name: str) -> str:
+    """`name`, cut in the middle where it is too long for a sentence (mangled names run to a thousand characters)."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
 
 
 def display_names(names: Iterable[str]) -> dict[str, str]:

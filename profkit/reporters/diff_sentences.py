@@ -9,10 +9,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from profkit.comparison.gates import in_every_layer
+from profkit.comparison.effects import gap_us
 from profkit.comparison.model import Comparison, Finding, Input, Reason, StepTimes
-from profkit.comparison.others import others
-from profkit.comparison.step_times import gap_us
+from profkit.comparison.verdict import in_every_layer, other_changes
 from profkit.counting.floor import FACTOR
 from profkit.counting.ranks import ranks_by_job
 from profkit.model.wording import are, counted, signed
@@ -152,7 +151,7 @@ def others_line(comparison: Comparison, table: DiffTable) -> str | None:
     absorbers = {id(absorber) for fusion in comparison.fusions for absorber in fusion.absorbers}
     everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
     kept = [f for f in everything if f.status == "unchanged" and id(f) not in absorbers]
-    changed = others(comparison)
+    changed = other_changes(comparison)
     if changed:
         shown = [_changed(f, comparison, table) for f in changed[:MAX_NAMES]]
         rest = len(changed) - len(shown)

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profkit import readers
+from profkit.attribution import capture_traces
 from profkit.counting.count import take_census
 from profkit.errors import ProfkitError
 from profkit.model.census import Census
 from profkit.model.run import RunRecord
 from profkit.model.selection import Selection
 from profkit.model.trace import Diagnostic, Trace
-from profkit.runs import capture_traces, run_dir
+from profkit.runs import run_dir
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from profkit.comparison.thresholds import Floats
+from profkit.comparison.statistics import Floats
 
 #: An estimate is not taken for less than this share of their median: times are quantised, so a few values may agree to
 #: the last digit, and the logarithm of zero would outweigh all others.

@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from profkit.comparison.statistics import holm
-from profkit.comparison.thresholds import OVER_RUNS, Floats, Thresholds
+from profkit.comparison.statistics import OVER_RUNS, Floats, Thresholds, holm
 from profkit.sweep.moderation import moderated
 
 Verdict = Literal["better", "worse", "equal"]

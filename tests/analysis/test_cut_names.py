@@ -6,8 +6,7 @@ import pytest
 from bench import Bench
 from recording import Op, step_recording
 
-from profkit.comparison.align import ABSENT, align
-from profkit.comparison.cut_names import may_be_one_kernel, pair, unify
+from profkit.comparison.align import ABSENT, align, may_be_one_kernel, pair, unify
 from profkit.model.names import canonical
 
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul>>(int)"

@@ -8,7 +8,7 @@ from recording import step_recording
 
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Gates
-from profkit.comparison.others import others
+from profkit.comparison.verdict import other_changes
 from profkit.reporters.diff_sentences import net_line
 from profkit.reporters.diff_table import build
 
@@ -27,7 +27,7 @@ def test_a_launch_that_runs_once_a_step_is_moved_out_of_one_layer(bench: Bench, 
     assert names(comparison, "moved") == ["fill"]
     assert comparison.fusions == ()
     assert comparison.verdict == "refuted"
-    assert [f.row.name for f in others(comparison) if f.row.name == "fill"] == []
+    assert [f.row.name for f in other_changes(comparison) if f.row.name == "fill"] == []
 
 
 def test_a_step_is_of_all_its_layers_whichever_are_selected(bench: Bench) -> None:

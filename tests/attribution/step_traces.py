@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profkit.attribution.by_repetition import add_layers
-from profkit.attribution.ledger import Attribution, attribute
+from profkit.attribution import Attribution, attribute, attribute_in_steps
 from profkit.counting.count import take_census
 from profkit.counting.steps import find_steps
 from profkit.model.census import Census
@@ -73,7 +72,7 @@ def replayed(ops: Sequence[Op], replays: int = 2, kinds: Sequence[str] | None = 
 def attributed(trace: Trace, hints: Hints | None = None) -> Attribution:
     """All methods applied to `trace`."""
     first = attribute(trace)
-    return add_layers(trace, first, find_steps(trace, first), hints or Hints())[0]
+    return attribute_in_steps(first, find_steps(trace, first), hints or Hints())
 
 
 def layers_of(attribution: Attribution) -> list[Truth]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.attribution.capture_manifest import MANIFEST, find
+from profkit.attribution.capture_traces import MANIFEST, find
 from profkit.errors import ProfkitError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recorded_captures import table_of_ranges
 
-from profkit.attribution.modules import module_ranges
+from profkit.attribution.captures import module_ranges
 
 
 def texts(*calls: tuple[int, int, str]) -> list[str]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from recorded_captures import capture_of, captured_step, joined, table_of_ranges, with_capture
 from step_traces import Op, Truth, codes, counted, layers_of, per_layer, replayed, step
 
-from profkit.attribution.ledger import Attribution, attribute
-from profkit.attribution.sequence import CaptureTrace
+from profkit.attribution import Attribution, attribute
+from profkit.attribution.method import CaptureTrace
 from profkit.counting.count import take_census
 from profkit.model.census import Census
 from profkit.model.trace import LAUNCHES, OPS, RANGES, Trace

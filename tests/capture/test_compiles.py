@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from profkit.capture.compiles import CompileWatch
+from profkit.capture.graph import CompileWatch
 
 @triton.jit
 def first_kernel(p, n):

@@ -8,18 +8,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 from capture_cli import STUB_NSYS, environment, names, profkit
 
 from profkit.capture import floor
-from profkit.capture.floor import Floor, traced_times
+from profkit.capture.floor import Floor, Measured, traced_times
 from profkit.capture.profilers.dispatch import Dispatch
 from profkit.capture.profilers.nsys import Nsys
 from profkit.capture.profilers.torch_profiler import TorchProfiler
+from profkit.capture.record import quartiles
 from profkit.capture.workers import Workers
 from profkit.commands.floor import as_text
 from profkit.errors import ProfkitError
+from profkit.model.run import FloorRecord, QuartilesRecord
 from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
 from profkit.readers import nsight_systems
 
@@ -102,11 +105,12 @@ def test_the_traced_graph_is_one_chain_of_each_kernel(tmp_path: Path) -> None:
 
 def test_durations_and_gaps_are_read_per_kernel_and_never_across_replays() -> None:
     times = traced_times(floor_trace(TWO_REPLAYS), nodes=3, replays=2)
-    assert times["empty"]["traced_duration"] == {"median": 0.81, "p25": 0.8, "p75": 0.82, "count": 6}
-    assert times["load_store"]["traced_duration"] == {"median": 1.22, "p25": 1.2, "p75": 1.24, "count": 6}
+    (empty_durations, empty_gaps), (loaded_durations, loaded_gaps) = times["empty"], times["load_store"]
+    assert quartiles(empty_durations) == QuartilesRecord(median=0.81, p25=0.8, p75=0.82, count=6)
+    assert quartiles(loaded_durations) == QuartilesRecord(median=1.22, p25=1.2, p75=1.24, count=6)
     # Two gaps in each of two replays: the 88 us between the replays is none.
-    assert times["empty"]["traced_gap"] == {"median": 0.605, "p25": 0.6, "p75": 0.61, "count": 4}
-    assert times["load_store"]["traced_gap"]["count"] == 4
+    assert quartiles(empty_gaps) == QuartilesRecord(median=0.605, p25=0.6, p75=0.61, count=4)
+    assert len(loaded_gaps) == 4
 
 
 def test_the_order_of_rows_in_the_file_does_not_matter() -> None:
@@ -151,14 +155,14 @@ def test_misuse_is_one_error(tmp_path: Path, arguments: list[str], message: str)
 def test_a_capture_goes_on_without_a_floor_that_cannot_be_measured_and_says_so() -> None:
     measured = Floor(Nsys(nsight_systems.check(STUB_NSYS)), wanted=True).measured
     assert measured.content is None
-    assert [warning["code"] for warning in measured.warnings] == ["floor-not-measured"]
-    assert "finds no CUDA device" in measured.warnings[0]["message"]
+    assert measured.warning is not None
+    assert measured.warning.code == "floor-not-measured"
+    assert "finds no CUDA device" in str(measured.warning.message)
 
 
 @pytest.mark.parametrize("unmeasured", [Floor(TorchProfiler(), wanted=False), Floor(Dispatch(), wanted=True)])
 def test_a_floor_that_is_not_wanted_or_has_no_times_is_no_warning(unmeasured: Floor) -> None:
-    assert unmeasured.measured.content is None
-    assert unmeasured.measured.warnings == []
+    assert unmeasured.measured == Measured()
 
 
 def test_the_table_shows_medians_and_quartiles() -> None:
@@ -172,7 +176,7 @@ def test_the_table_shows_medians_and_quartiles() -> None:
         "empty": dict(zip(fields, map(summary, (0.68, 0.8, 0.6)), strict=True)),
         "load_store": dict(zip(fields, map(summary, (1.1, 1.25, 0.7)), strict=True)),
     }
-    first, _, empty, loaded = as_text(content).splitlines()
+    first, _, empty, loaded = as_text(msgspec.convert(content, FloorRecord)).splitlines()
     assert first == "dispatch floor of NVIDIA H200; traced by nsys 2025.3.1"
     assert empty.split("  ")[-1].strip() == "0.600 (0.590-0.620)"
     assert loaded.strip().startswith("one load and store")

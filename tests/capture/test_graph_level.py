@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from capture_cli import STUB_NSYS, TOY, names, profkit
 
-from profkit.capture import graph_level
-from profkit.capture.floor import traced_options
+from profkit.capture.floor import graph_level, graph_times, traced_options
 from profkit.capture.profilers.nsys import Nsys
+from profkit.capture.record import step_times
 from profkit.errors import ProfkitError
 from profkit.readers import nsight_systems
 
@@ -26,43 +26,39 @@ def export(path: Path, rows: Sequence[tuple[int, int]]) -> Path:
 
 def test_each_row_is_one_replay_in_order_and_one_without_an_end_is_none(tmp_path: Path) -> None:
     rows = [(5_000, 9_500), (1_000, 4_250), (10_000, 0)]
-    assert graph_level.step_times_us(export(tmp_path / "x.sqlite", rows)) == [3.25, 4.5]
+    assert graph_times(export(tmp_path / "x.sqlite", rows), 2).samples == [3.25, 4.5]
 
 
 def test_an_export_of_an_nsys_that_writes_no_whole_graphs_says_so(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "x.sqlite") as database:
         database.execute("CREATE TABLE NVTX_EVENTS (start INTEGER)")
     with pytest.raises(ProfkitError, match="nsys 2024 and later"):
-        graph_level.step_times_us(tmp_path / "x.sqlite")
+        graph_times(tmp_path / "x.sqlite", 1)
 
 
 def test_median_and_quartiles() -> None:
-    content = graph_level.summarise([100.0, 102.0, 101.0, 109.0, 100.5], 5)
-    assert {name: content[name] for name in ("unit", "replays", "median", "p25", "p75", "min", "max")} == {
-        "unit": "us", "replays": 5, "median": 101.0, "p25": 100.5, "p75": 102.0, "min": 100.0, "max": 109.0,
-    }  # fmt: skip
-    assert graph_level.summarise([7.0], 1)["median"] == 7.0
+    times = step_times([100.0, 102.0, 101.0, 109.0, 100.5], "by hand")
+    assert (times.unit, times.method, times.replays) == ("us", "by hand", 5)
+    assert (times.median, times.p25, times.p75, times.min, times.max) == (101.0, 100.5, 102.0, 100.0, 109.0)
+    assert step_times([7.0], "by hand").median == 7.0
 
 
 @pytest.mark.parametrize("count", [0, 4, 6])
-def test_another_number_of_rows_than_of_replays_is_no_measurement(count: int) -> None:
+def test_another_number_of_rows_than_of_replays_is_no_measurement(tmp_path: Path, count: int) -> None:
+    rows = [(1_000 * number, 1_000 * number + 100) for number in range(count)]
     with pytest.raises(ProfkitError, match=f"recorded {count} whole graphs of 5 replays"):
-        graph_level.summarise([100.0] * count, 5)
+        graph_times(export(tmp_path / "x.sqlite", rows), 5)
 
 
 def test_what_fails_is_a_warning_with_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a recording without whole graphs, or a machine without a GPU
     monkeypatch.delenv("STUB_NSYS_FAULT", raising=False)
     stub = Nsys(nsight_systems.check(STUB_NSYS))
-    (found,) = graph_level.measure(traced_options(stub), stub, [tmp_path])
+    (found,) = graph_level(traced_options(stub), stub, [tmp_path])
     assert found.content is None
-    (warning,) = found.warnings
-    assert warning["code"] == "graph-level-not-measured"
-    assert "could not be timed: " in warning["message"]
-
-
-def test_it_was_not_asked_for() -> None:
-    assert (graph_level.GraphLevel().content, graph_level.GraphLevel().warnings) == (None, [])
+    assert found.warning is not None
+    assert found.warning.code == "graph-level-not-measured"
+    assert "could not be timed: " in str(found.warning.message)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from builders import SHARED
 
-from profkit.attribution.ledger import attribute
+from profkit.attribution import attribute
 from profkit.readers import nsys
 
 FIXTURES = SHARED / "corpus" / "GindaChen+nsys-ai" / "tests" / "fixtures"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from profkit.comparison.thresholds import Thresholds
+from profkit.comparison.statistics import Thresholds
 from profkit.sweep.statistics import RULE, Difference, Noise, NoiseRule, Timed, differences, noise, timed
 
 #: Without the minimum effect, which would hide how often noise alone is told apart.

@@ -14,11 +14,10 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from profkit.capture import digests
-from profkit.capture.deviations import against_references
 from profkit.capture.device import describe_device, describe_versions
 from profkit.capture.dispatch_rules import is_skippable_matmul, is_users_own, launch_kind
 from profkit.capture.options import Job
+from profkit.capture.outputs import against_references, digest_outputs
 from profkit.capture.triton_intercept import intercepted
 from profkit.model.workload import Step
 from profkit.readers.dispatch_file import SCHEMA, Recording
@@ -151,7 +150,7 @@ def record(job: Job, step: Step) -> dict[str, Any]:
         "ranges": "profkit",
         "compiles": {"before": 0, "inside": []},
         "compiles_watched": True,
-        "digests": digests.digest_outputs(step.outputs()) if job.options.run_bodies else None,
+        "digests": digest_outputs(step.outputs()) if job.options.run_bodies else None,
         "references": against_references(step.outputs(), step.references) if job.options.run_bodies else None,
         "device": describe_device(),
         "versions": versions,

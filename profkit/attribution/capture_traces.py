@@ -1,4 +1,4 @@
-"""Which files hold the captures: what ``--capture-trace`` names, and the manifest that serving engines write."""
+"""The traces in which a graph's capture was recorded: what ``--capture-trace`` names, a manifest of serving engines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,53 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profkit import readers
+from profkit.attribution.method import CaptureTrace
 from profkit.errors import ProfkitError
+from profkit.model.trace import Diagnostic, Trace
+
+
+def read(spec: str, trace: Trace) -> tuple[list[CaptureTrace], list[Diagnostic]]:
+    """Read what `spec` names: a capture trace, a directory of them, or the manifest that an engine wrote.
+
+    Args:
+        trace: the trace to be explained; captures of another rank than its own are left out.
+
+    Returns:
+        the capture traces, and what the user should know about the choice.
+
+    Raises:
+        ProfkitError: `spec` names nothing that can be read, or only captures of other ranks.
+    """
+    texts: Sequence[str] = trace.ranges["text"].cat.categories.tolist() if len(trace.ranges) else []
+    files = find(Path(spec), texts)
+    notes = [Diagnostic("capture-traces", note) for note in files.notes]
+    wanted = _ranks(trace)
+    found: list[CaptureTrace] = []
+    foreign: list[str] = []
+    for path in files.paths:
+        capture = readers.read(path)
+        ranks = _ranks(capture)
+        if wanted and ranks and not wanted & ranks:
+            foreign.append(path.name)
+        else:
+            found.append(CaptureTrace(path.name, capture))
+    shown = ", ".join(map(str, sorted(wanted)))
+    if not found:
+        raise ProfkitError(
+            f"--capture-trace {spec}: {foreign[0]} is of another rank than the trace (rank {shown}). Give the capture "
+            "trace of that rank."
+        )
+    if foreign:
+        notes.append(
+            Diagnostic("capture-traces", f"{len(foreign)} capture traces are not of rank {shown}: {foreign[0]} …")
+        )
+    return found, notes
+
+
+def _ranks(trace: Trace) -> frozenset[int]:
+    return frozenset(p.rank for p in trace.info.processes if p.rank is not None)
+
 
 #: vLLM and SGLang list their capture traces here: [{"file", "batch_size", "mode"}, …].
 MANIFEST = "execution_details.json"

@@ -1,12 +1,13 @@
-"""How far a step's outputs are from their references, as a share of what the stated tolerance allows."""
+"""A step's outputs: digests, which are equal where the bits are, in every process and on every device; and how far the
+outputs are from their references, as a share of what the stated tolerance allows."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from profkit.capture.digests import digest
 from profkit.errors import ProfkitError
 
 if TYPE_CHECKING:
@@ -14,8 +15,27 @@ if TYPE_CHECKING:
 
     from profkit.model.workload import References
 
+ALGORITHM = "sha256"
 #: Elements that are compared at a time, in double precision.
 CHUNK = 1 << 24
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """SHA-256 of a tensor's dtype, shape and bytes in row-major order, whatever its strides and device."""
+    import torch
+
+    host = tensor.detach().cpu().contiguous()
+    header = f"{host.dtype}{tuple(host.shape)}".encode()
+    hashed = hashlib.sha256(header)
+    if host.numel():
+        # As bytes, since numpy has no bfloat16 and no float8.
+        hashed.update(host.reshape(-1).view(torch.uint8).numpy().data)
+    return hashed.hexdigest()
+
+
+def digest_outputs(outputs: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Output name to `digest`, in order of name."""
+    return {name: digest(outputs[name]) for name in sorted(outputs)}
 
 
 def deviation(output: torch.Tensor, reference: torch.Tensor, rtol: float, atol: float) -> float:
