@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -28,7 +27,7 @@ from profkit.model.wording import counted
 from profkit.model.workload import resolve_variant
 from profkit.runs import planned as planned_file
 from profkit.runs import run_dir
-from profkit.runs.planned import PLAN_FILE, SCHEMA
+from profkit.runs.planned import PLAN_FILE, SCHEMA, CapturePlan, PlannedArm
 from profkit.runs.whole_files import write_json
 
 
@@ -98,30 +97,30 @@ def interleaved(arms: Sequence[Arm], pairs: int, nproc: int | None = None) -> li
     return [Repetition(sequence, pair, arm, nproc) for sequence, (pair, arm) in enumerate(ordered)]
 
 
-def describe(options: Options, arms: Sequence[Arm]) -> dict[str, Any]:
-    """The `plan` field of capture.json: all that a resumed capture must have in common with the one before.
+def describe(options: Options, arms: Sequence[Arm]) -> CapturePlan:
+    """The `plan` field of capture.json.
 
     A workload file is named without its directory; its content is digested, so that a change between sittings is seen.
 
     Raises:
         ProfkitError: there is no such file.
     """
-    return {
-        "workload": options.name,
-        "workload_sha256": source_digest(options.workload),
-        "arms": [{"name": arm.name, "variant": arm.variant} for arm in arms],
-        "pairs": options.pairs,
-        "shapes": dict(sorted(text.partition("=")[::2] for text in options.shapes)),
-        "profiler": options.profiler,
-        "replays": options.replays,
-        "warmup": options.warmup,
-        "seed": options.seed,
-        "run_bodies": options.run_bodies,
-        "keep_report": options.keep_report,
-        "nproc": options.nproc,
+    return CapturePlan(
+        workload=options.name,
+        workload_sha256=source_digest(options.workload),
+        arms=[PlannedArm(arm.name, arm.variant) for arm in arms],
+        pairs=options.pairs or 1,
+        shapes=dict(sorted(text.partition("=")[::2] for text in options.shapes)),
+        profiler=options.profiler,
+        replays=options.replays,
+        warmup=options.warmup,
+        seed=options.seed,
+        run_bodies=options.run_bodies,
+        keep_report=options.keep_report,
+        nproc=options.nproc,
         # Absent where it was not asked for, as in captures that were begun before it could be.
-        **({"graph_level": True} if options.graph_level else {}),
-    }
+        graph_level=options.graph_level or msgspec.UNSET,
+    )
 
 
 @dataclass(frozen=True)
@@ -159,11 +158,11 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
         variant, against = _variants(options)
         session = begin(dataclasses.replace(options, variant=variant))
         arms = make_arms(variant, against)
-        described = describe(session.options, arms)
+        described = msgspec.to_builtins(describe(session.options, arms))
         order = interleaved(arms, session.options.pairs or 1, session.options.nproc)
         with locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
-                check_same(output, "a repeated capture", planned_file.read(output), described)
+                check_same(output, "a repeated capture", msgspec.to_builtins(planned_file.read(output)), described)
             else:
                 _start_over(output)
                 write_json(output / PLAN_FILE, {"schema": SCHEMA, "plan": described})
@@ -210,8 +209,8 @@ def _start_over(output: Path) -> None:
     """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else."""
     if not (output / PLAN_FILE).exists():
         return
-    for arm in planned_file.read(output)["arms"]:
-        (name,) = {arm.name for arm in make_arms(str(arm["name"]), None)}
+    for arm in planned_file.read(output).arms:
+        (name,) = {arm.name for arm in make_arms(arm.name, None)}
         if (output / name).exists():
             shutil.rmtree(output / name)
     (output / PLAN_FILE).unlink()

@@ -23,16 +23,32 @@ MOST_PAIRS = 10_000
 _MOST_RANKS = 1024
 
 
-class _Arm(msgspec.Struct):
+class PlannedArm(msgspec.Struct, frozen=True):
+    """One side: the directory of its repetitions, and the workload's variant."""
+
     name: str
+    variant: str | None = None
 
 
-class _Plan(msgspec.Struct):
-    """The fields of the plan that reports use."""
+class CapturePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The `plan` field of capture.json: all that a resumed capture must have in common with the one before.
 
-    arms: Annotated[list[_Arm], msgspec.Meta(min_length=1, max_length=2)]
+    `workload_sha256` is of the file that holds a workload of one's own; `graph_level` is there where it was asked for.
+    """
+
+    workload: str | None = None
+    workload_sha256: str | None = None
+    arms: Annotated[list[PlannedArm], msgspec.Meta(min_length=1, max_length=2)]
     pairs: Annotated[int, msgspec.Meta(ge=1, le=MOST_PAIRS)]
+    shapes: dict[str, str] = {}
+    profiler: str | None = None
+    replays: int | None = None
+    warmup: int | None = None
+    seed: int | None = None
+    run_bodies: bool | None = None
+    keep_report: bool | None = None
     nproc: Annotated[int, msgspec.Meta(ge=1, le=_MOST_RANKS)] | None = None
+    graph_level: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 def read_plan(file: Path, schema: str) -> dict[str, Any]:
@@ -48,7 +64,7 @@ def read_plan(file: Path, schema: str) -> dict[str, Any]:
     return plan
 
 
-def read(output: Path) -> dict[str, Any]:
+def read(output: Path) -> CapturePlan:
     """The plan of the repeated capture in the directory `output`.
 
     Raises:
@@ -56,17 +72,16 @@ def read(output: Path) -> dict[str, Any]:
     """
     plan = read_plan(output / PLAN_FILE, SCHEMA)
     try:
-        msgspec.convert(plan, _Plan)
+        return msgspec.convert(plan, CapturePlan)
     except msgspec.ValidationError as error:
         raise ProfkitError(f"{output / PLAN_FILE} is not as profkit writes it: {error}. Capture again.") from None
-    return plan
 
 
 def arms(spec: str) -> Sequence[str]:
     """The arms of the repeated capture in the directory `spec`, the baseline first; empty where it is none."""
     if not _is_capture(Path(spec)):
         return ()
-    return [str(arm["name"]) for arm in read(Path(spec))["arms"]]
+    return [arm.name for arm in read(Path(spec)).arms]
 
 
 @dataclass(frozen=True)
@@ -128,10 +143,10 @@ def _missing_in(path: Path, wanted: Callable[[int], bool]) -> Iterator[Missing]:
     for root, chosen in ((path, None), (path.parent, path.name)):
         if path.is_dir() and _is_capture(root):
             plan = read(root)
-            for name in [arm["name"] for arm in plan["arms"] if chosen in (None, arm["name"])]:
-                ranks = range(plan.get("nproc") or 1)
-                pairs = [(n, root / name / str(n)) for n in range(plan["pairs"]) if wanted(n)]
+            for name in [arm.name for arm in plan.arms if chosen in (None, arm.name)]:
+                ranks = range(plan.nproc or 1)
+                pairs = [(n, root / name / str(n)) for n in range(plan.pairs) if wanted(n)]
                 absent = [n for n, pair in pairs if not all(run_dir.is_run(pair / str(rank)) for rank in ranks)]
                 if absent:
-                    yield Missing(name, absent, plan["pairs"])
+                    yield Missing(name, absent, plan.pairs)
             return

@@ -13,7 +13,7 @@ from profkit import readers
 from profkit.cli import app
 from profkit.commands.scrub import scrub
 from profkit.errors import ProfkitError
-from profkit.scrub import check
+from profkit.scrub import SCRUBBERS, Scrubber, check
 
 RUN = TRACES / "dcp-combine" / "fused"
 TRACE = RUN / "trace.sqlite"
@@ -70,6 +70,19 @@ def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ProfkitError, match="of format rocpd, which cannot be scrubbed; these can: nsys sqlite"):
         scrub(source, tmp_path / "clean.db", force=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_format_is_one_file_and_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a module that scrubs rocpd by copying it, and its entry
+    (tmp_path / "toy_scrub.py").write_text(
+        "import shutil\n\ndef scrub(source, target):\n    shutil.copy(source, target)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("profkit.scrub.SCRUBBERS", [*SCRUBBERS, Scrubber("rocpd", "toy_scrub")])
+    source = shared("corpus", "HGLiu1998+batched_gemm", "ck_bmm", "37ca13315e70", "28_results.db")
+    # THEN it is used, and its copy is checked by reading it
+    scrub(source, tmp_path / "clean.db", force=False)
+    assert (tmp_path / "clean.db").read_bytes() == source.read_bytes()
 
 
 def test_a_report_becomes_its_scrubbed_export(nsys_run: Path, tmp_path: Path) -> None:
