@@ -153,7 +153,8 @@ def capture(
                 "--against, --pairs, --stop-after, --keep-report, --graph-level, --nproc and --rank-timeout belong to "
                 "a workload, not to a command."
             )
-        summary, exit_code = capture_command(trailing.command, nsys_args, output, force=force, profiler=profiler)
+        asked = Options("", profiler=profiler, nsys_args=nsys_args)
+        summary, exit_code = capture_command(trailing.command, asked, output, force=force)
         typer.echo(summary, err=True)
         raise typer.Exit(exit_code)
     if workload is None:
