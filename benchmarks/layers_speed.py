@@ -20,7 +20,7 @@ from pathlib import Path
 from grow import grow
 
 from profkit.errors import ProfkitError
-from profkit.readers import nsight_systems
+from profkit.readers.installed import NSYS
 
 
 def timed(command: list[str]) -> tuple[float, float]:
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     try:
-        peer = nsight_systems.find()
+        peer = NSYS.find()
     except ProfkitError as error:
         peer = None
         print(f"no ratio: {error}")

@@ -16,6 +16,7 @@ import msgspec
 
 from profkit.capture import process, profilers, record
 from profkit.capture.device import driver_version
+from profkit.capture.options import Options
 from profkit.capture.profilers import Recording
 from profkit.errors import ProfkitError
 from profkit.model.run import CommandRecord, MessageRecord, RunRecord, VersionsRecord
@@ -37,20 +38,19 @@ class Finished:
     exit_code: int
 
 
-def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool, profiler: str = "auto") -> Finished:
+def capture(command: Sequence[str], options: Options, output: Path, *, force: bool) -> Finished:
     """Run `command` under a profiler and leave the run directory `output`, also where the command fails.
 
     Args:
         command: program and arguments; stdin, stdout and stderr are the caller's own.
-        nsys_args: more flags for ``nsys profile``, quoted as in a shell.
-        profiler: see `profkit.capture.profilers.choose_for_command`.
+        options: its profiler and ``--nsys-args`` count.
 
     Raises:
         ProfkitError: no such profiler here, flags that profkit sets itself, a program that is not there, or no trace.
     """
     if shutil.which(command[0]) is None:
         raise ProfkitError(f"{command[0]} is not a program that can be run: not found, or not executable.")
-    recorder = profilers.choose_for_command(profiler, nsys_args)
+    recorder = profilers.choose_for_command(options)
     with process.terminable(), run_dir.new(output, force=force) as directory:
         with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
             work = Path(name)
@@ -64,7 +64,7 @@ def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool
         warnings = list(kept.warnings)
         if exit_code != 0:
             why = f"The command ended with exit status {exit_code}."
-            warnings.append({"code": "command-failed", "message": why})
+            warnings.append(MessageRecord(code="command-failed", message=why))
         content = msgspec.structs.replace(
             record.begin(directory, kept.trace),
             # The text of its arguments may hold secrets and is not kept.
@@ -73,7 +73,7 @@ def capture(command: Sequence[str], nsys_args: str, output: Path, *, force: bool
             profiler=recorder.description(None, {}),
             timed=True,
             versions=VersionsRecord(driver=driver_version()),
-            warnings=[MessageRecord(**warning) for warning in warnings],
+            warnings=warnings,
         )
         run_dir.write_record(directory, content)
     return Finished(output, content, exit_code)

@@ -36,10 +36,11 @@ class Options:
     imported, and never in the process that the user has started.
 
     Args:
-        workload: a shipped name or ``path/file.py:name``.
+        workload: a shipped name or ``path/file.py:name``; "" for a command.
         variant: None takes the workload's first.
         shapes: ``name=value`` texts.
         profiler: one of `profkit.capture.profilers.names`; once it is chosen, not ``auto``.
+        nsys_args: of a command, more flags for ``nsys profile``, quoted as in a shell.
         replays: recorded replays of the graph; a profiler without times runs the step once.
         warmup: runs before the graph is captured, outside the recorded window; the first of them compiles kernels.
         seed: seeds every random input.
@@ -58,6 +59,7 @@ class Options:
     variant: str | None = None
     shapes: tuple[str, ...] = ()
     profiler: str = "auto"
+    nsys_args: str = ""
     replays: int = 20
     warmup: int = 3
     seed: int = 0

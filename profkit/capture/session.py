@@ -16,7 +16,7 @@ from profkit.capture.device import driver_version
 from profkit.capture.floor import Floor, Measured, graph_level
 from profkit.capture.options import Options, Result
 from profkit.capture.outputs import ALGORITHM
-from profkit.capture.profilers import Asked, Profiler
+from profkit.capture.profilers import Profiler
 from profkit.capture.workers import Workers, recording
 from profkit.model.run import (
     DigestsRecord,
@@ -72,13 +72,12 @@ def begin(options: Options) -> Session:
     """
     from profkit import kernels
 
-    asked = Asked(options.run_bodies, options.graph_level, options.nproc)
-    profilers.check(options.profiler, asked)
+    profilers.check(options)
     if not options.is_file:
         workload = kernels.load(options.workload)
         resolve_variant(workload, options.variant)
         resolve_shapes(workload, options.shapes, options.nproc or 1)
-    profiler, why = profilers.choose(options.profiler, asked)
+    profiler, why = profilers.choose(options)
     replays = options.replays if profiler.timed else 1
     chosen = dataclasses.replace(options, profiler=profiler.name, replays=replays)
     return Session(chosen, profiler, why, Floor(profiler, options.with_floor))

@@ -52,15 +52,13 @@ def on_ranks(options: Options) -> Options | None:
     return dataclasses.replace(options, nproc=size) if rank == 0 else None
 
 
-def capture_command(
-    command: Sequence[str], nsys_args: str, output: Path, *, force: bool, profiler: str = "auto"
-) -> tuple[str, int]:
+def capture_command(command: Sequence[str], options: Options, output: Path, *, force: bool) -> tuple[str, int]:
     """Capture any command; returns the summary to print and the command's exit status."""
     from profkit.capture import command_run
 
     if not command:
         raise ProfkitError("Nothing to run after `--`. Give a command: profkit capture -o DIR -- python app.py")
-    finished = command_run.capture(command, nsys_args, output, force=force, profiler=profiler)
+    finished = command_run.capture(command, options, output, force=force)
     return summarise(finished.path, [finished.record], ""), finished.exit_code
 
 

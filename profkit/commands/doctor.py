@@ -4,74 +4,57 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from profkit.capture import profilers
 from profkit.capture.device import driver_version, package_version, probe_torch
-from profkit.capture.profilers import State
-from profkit.errors import Exit, ProfkitError, did_you_mean
+from profkit.errors import Exit
 
-FORMATS = ("text", "json")
+
+def doctor(output_format: str) -> tuple[str, Exit]:
+    """Returns what to print and the exit status: an error only where no profiler is usable."""
+    found = diagnose()
+    usable = any(state.usable for state in found.profilers.values())
+    return found.as_json() if output_format == "json" else found.as_text(), Exit.OK if usable else Exit.ERROR
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The profilers, best first, and the versions of what they stand on."""
+    """The profilers by name, best first, the versions of what they stand on, and the names of the devices."""
 
-    profilers: Sequence[State]
-    versions: dict[str, str | None]
-    devices: Sequence[str]
+    profilers: Mapping[str, profilers.State]
+    versions: Mapping[str, str | None]
+    devices: list[str]
 
-    def to_dict(self) -> dict[str, Any]:
+    def as_json(self) -> str:
         """Schema ``profkit.doctor/1``."""
-        return {
-            "schema": "profkit.doctor/1",
-            "profilers": [asdict(state) for state in self.profilers],
-            "versions": self.versions,
-            "devices": list(self.devices),
-        }
+        states = [{"name": name, **asdict(state)} for name, state in self.profilers.items()]
+        content = {"schema": "profkit.doctor/1", "profilers": states, "versions": self.versions}
+        return json.dumps({**content, "devices": self.devices}, indent=1, ensure_ascii=False)
+
+    def as_text(self) -> str:
+        """One line a profiler, then versions and devices."""
+        lines = []
+        for name, state in self.profilers.items():
+            verdict = "usable" if state.usable else "not usable"
+            lines.append(f"{name:<9} {verdict:<11} {state.version or '-':<16} {state.says}")
+        versions = (f"{name} {version or 'none'}" for name, version in self.versions.items())
+        lines.append(f"versions  {', '.join(versions)}")
+        lines.append(f"devices   {', '.join(self.devices) or 'none'}")
+        return "\n".join(lines)
 
 
 def diagnose() -> Diagnosis:
-    """Look at this machine; tries each profiler as far as it can be without a GPU, and torch in a child process."""
+    """Look at this machine: try each profiler as far as that goes, and torch in a child process."""
     torch = probe_torch()
-    return Diagnosis(
-        profilers=[profilers.diagnose(profiler, torch) for profiler in profilers.PROFILERS],
-        versions={
-            "driver": driver_version(),
-            "cuda": torch.cuda_version,
-            "torch": torch.torch,
-            "triton": torch.triton,
-            "nvtx": package_version("nvtx"),
-            "python": platform.python_version(),
-        },
-        devices=torch.devices,
-    )
-
-
-def doctor(output_format: str) -> tuple[str, Exit]:
-    """Returns what to print and the exit status: an error only where no profiler is usable.
-
-    Raises:
-        ProfkitError: an unknown format.
-    """
-    if output_format not in FORMATS:
-        raise ProfkitError(f"No format {output_format!r}.{did_you_mean(output_format, FORMATS)}")
-    found = diagnose()
-    usable = any(state.usable for state in found.profilers)
-    text = json.dumps(found.to_dict(), indent=1, ensure_ascii=False) if output_format == "json" else as_text(found)
-    return text, Exit.OK if usable else Exit.ERROR
-
-
-def as_text(found: Diagnosis) -> str:
-    """One line a profiler, then versions and devices."""
-    lines = []
-    for state in found.profilers:
-        verdict = "usable" if state.usable else "not usable"
-        lines.append(f"{state.name:<9} {verdict:<11} {state.version or '-':<16} {state.says}")
-    versions = (f"{name} {version or 'none'}" for name, version in found.versions.items())
-    lines.append(f"versions  {', '.join(versions)}")
-    lines.append(f"devices   {', '.join(found.devices) if found.devices else 'none'}")
-    return "\n".join(lines)
+    versions = {
+        "driver": driver_version(),
+        "cuda": torch.cuda_version,
+        "torch": torch.torch,
+        "triton": torch.triton,
+        "nvtx": package_version("nvtx"),
+        "python": platform.python_version(),
+    }
+    states = {profiler.name: profilers.diagnose(profiler, torch) for profiler in profilers.PROFILERS}
+    return Diagnosis(states, versions, list(torch.devices))

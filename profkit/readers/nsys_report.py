@@ -16,13 +16,12 @@ from pathlib import Path
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import Diagnostic, Trace
-from profkit.readers import nsight_systems, nsys
-from profkit.readers.arrow import Database
+from profkit.readers import SQLITE_MAGIC, nsys
+from profkit.readers.installed import NSYS, Installed, export_command, release
 
 #: What a report begins with; 2023.4 writes its version behind it, as 2023@4@4@54-….
 _MAGIC = b"NVIDIA Tegra Profiler Report"
 _HEADER = re.compile(rb"NVIDIA Tegra Profiler Report (\d{4}(?:@\d+)+)")
-_SQLITE_MAGIC = b"SQLite format 3\x00"
 #: What nsys says of a report that is newer than itself.
 _TOO_NEW = re.compile(r"created in Nsight Systems version \((\d{4}(?:\.\d+)+)")
 
@@ -62,14 +61,11 @@ def _exported(report: Path) -> Iterator[tuple[Path, Diagnostic]]:
             return
         made = Path(elsewhere) / beside.name
         _export(found, report, made)
-        yield (
-            made,
-            Diagnostic(
-                "export-not-kept",
-                f"No {beside.name} can be written beside the report, so nsys {found.version} exported it to a "
-                "temporary file; opening it again will export it again.",
-            ),
+        message = (
+            f"No {beside.name} can be written beside the report, so nsys {found.version} exported it to a temporary "
+            "file; opening it again will export it again."
         )
+        yield made, Diagnostic("export-not-kept", message)
 
 
 def _is_current(export: Path, report: Path) -> bool:
@@ -85,22 +81,20 @@ def _is_export(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        if file.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
-            return False
-    with Database(path) as database:
-        return nsys.is_nsys(database.tables)
+        head = file.read(len(SQLITE_MAGIC))
+    return head == SQLITE_MAGIC and nsys.sniff(head, path)
 
 
-def _nsys_for(report: Path) -> nsight_systems.Nsys:
+def _nsys_for(report: Path) -> Installed:
     """An installed nsys that is not older than the one that wrote `report`.
 
     Raises:
         ProfkitError: there is none; says which version is needed and how to export elsewhere.
     """
     version = report_version(report)
-    needed = nsight_systems.release(version) if version else nsight_systems.MINIMUM
+    needed = release(version) if version else NSYS.minimum
     try:
-        return nsight_systems.find(at_least=needed)
+        return NSYS.find(at_least=needed)
     except ProfkitError as error:
         written_by = f"a report of nsys {version}" if version else "a report of Nsight Systems"
         raise ProfkitError(
@@ -116,7 +110,7 @@ def report_version(report: Path) -> str | None:
     return found[1].decode().replace("@", ".") if found else None
 
 
-def _export_beside(found: nsight_systems.Nsys, report: Path, target: Path) -> Path | None:
+def _export_beside(found: Installed, report: Path, target: Path) -> Path | None:
     """Export to `target`, whole or not at all; None where its directory cannot be written."""
     try:
         directory = tempfile.TemporaryDirectory(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
@@ -129,8 +123,8 @@ def _export_beside(found: nsight_systems.Nsys, report: Path, target: Path) -> Pa
     return target
 
 
-def _export(found: nsight_systems.Nsys, report: Path, target: Path) -> None:
-    command = nsight_systems.export_command(found, report, target)
+def _export(found: Installed, report: Path, target: Path) -> None:
+    command = export_command(found, report, target)
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode == 0 and target.is_file():
         return
@@ -139,7 +133,7 @@ def _export(found: nsight_systems.Nsys, report: Path, target: Path) -> None:
     if newer is not None:
         raise ProfkitError(
             f"{report} was written by nsys {newer[1]}, which the nsys {found.version} here is too old to open. Install "
-            f"nsys {newer[1]} or later, set {nsight_systems.BINARY_VARIABLE} to one, or export it where it was "
+            f"nsys {newer[1]} or later, set {NSYS.variable} to one, or export it where it was "
             f"recorded: {_shown_command(report)}"
         )
     last = [line.strip() for line in re.split(r"[\r\n]+", said) if line.strip()][-1:]

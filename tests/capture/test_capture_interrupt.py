@@ -46,8 +46,8 @@ def test_a_program_that_left_the_session_and_ignores_sigterm_is_ended_too(tmp_pa
     )
     parent = (
         "import sys; from pathlib import Path; from profkit.capture import process;"
-        "from profkit.capture.profilers.nsys import Nsys; from profkit.readers import nsight_systems;"
-        "found = Nsys(nsight_systems.check(Path(sys.argv[1])));"
+        "from profkit.capture.profilers.nsys import Nsys; from profkit.readers.installed import NSYS;"
+        "found = Nsys(NSYS.check(Path(sys.argv[1])));"
         "command = found.command([sys.executable, '-c', sys.argv[2]], Path(), window=True);"
         "process.run(command, Path('log'), pid_file=Path('pid'))"
     )

@@ -24,7 +24,7 @@ from profkit.commands.floor import as_text
 from profkit.errors import ProfkitError
 from profkit.model.run import FloorRecord, QuartilesRecord
 from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
-from profkit.readers import nsight_systems
+from profkit.readers.installed import NSYS
 
 torch = pytest.importorskip("torch", reason="the floor is measured with torch")
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="shows what is said without a CUDA device")
@@ -153,7 +153,7 @@ def test_misuse_is_one_error(tmp_path: Path, arguments: list[str], message: str)
 
 @without_gpu
 def test_a_capture_goes_on_without_a_floor_that_cannot_be_measured_and_says_so() -> None:
-    measured = Floor(Nsys(nsight_systems.check(STUB_NSYS)), wanted=True).measured
+    measured = Floor(Nsys(NSYS.check(STUB_NSYS)), wanted=True).measured
     assert measured.content is None
     assert measured.warning is not None
     assert measured.warning.code == "floor-not-measured"

@@ -12,7 +12,7 @@ from capture_cli import TOY, names, profkit
 torch = pytest.importorskip("torch", reason="captures run torch")
 
 from profkit.errors import ProfkitError  # noqa: E402
-from profkit.readers import nsight_systems  # noqa: E402
+from profkit.readers.installed import NSYS  # noqa: E402
 from profkit.runs import run_dir  # noqa: E402
 
 pytestmark = [
@@ -26,7 +26,7 @@ def profiler(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
     if name == "nsys":
         try:
-            nsight_systems.find()
+            NSYS.find()
         except ProfkitError as error:
             pytest.skip(str(error))
     return name

@@ -15,7 +15,7 @@ from capture_cli import HERE, TOY, profkit
 torch = pytest.importorskip("torch", reason="captures run torch")
 
 from profkit.errors import ProfkitError  # noqa: E402
-from profkit.readers import nsight_systems  # noqa: E402
+from profkit.readers.installed import NSYS  # noqa: E402
 from profkit.runs import run_dir  # noqa: E402
 
 pytestmark = [
@@ -29,7 +29,7 @@ Capture = Callable[[str, str], run_dir.Run]
 
 def nsys_is_missing() -> str | None:
     try:
-        nsight_systems.find()
+        NSYS.find()
     except ProfkitError as error:
         return str(error)
     return None
@@ -75,7 +75,7 @@ def test_the_step_is_timed_at_graph_level_where_that_is_asked_for(tmp_path: Path
     done = profkit("capture", TOY, "--profiler", "nsys", "--graph-level", "--no-floor", "-o", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     record = run_dir.load(tmp_path / "run").record
-    if nsight_systems.find().release < (2024, 1):
+    if NSYS.find().release < (2024, 1):
         assert [w.code for w in record.warnings] == ["graph-level-not-measured"]
         return
     assert record.warnings == []

@@ -13,7 +13,7 @@ from profkit.capture.floor import graph_level, graph_times, traced_options
 from profkit.capture.profilers.nsys import Nsys
 from profkit.capture.record import step_times
 from profkit.errors import ProfkitError
-from profkit.readers import nsight_systems
+from profkit.readers.installed import NSYS, Installed
 
 
 def export(path: Path, rows: Sequence[tuple[int, int]]) -> Path:
@@ -53,7 +53,7 @@ def test_another_number_of_rows_than_of_replays_is_no_measurement(tmp_path: Path
 def test_what_fails_is_a_warning_with_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a recording without whole graphs, or a machine without a GPU
     monkeypatch.delenv("STUB_NSYS_FAULT", raising=False)
-    stub = Nsys(nsight_systems.check(STUB_NSYS))
+    stub = Nsys(NSYS.check(STUB_NSYS))
     (found,) = graph_level(traced_options(stub), stub, [tmp_path])
     assert found.content is None
     assert found.warning is not None
@@ -76,6 +76,6 @@ def test_it_needs_nsys_and_a_workload(tmp_path: Path, arguments: list[str], said
 
 
 def test_whole_graphs_are_recorded_with_the_same_flags_but_one() -> None:
-    found = Nsys(nsight_systems.Nsys(Path("/opt/nsys"), "2025.3.1.90"))
+    found = Nsys(Installed(Path("/opt/nsys"), "2025.3.1.90"))
     node, graph = (found.command(["w"], Path("run"), window=True, graph_trace=level) for level in ("node", "graph"))
     assert set(graph) ^ set(node) == {"--cuda-graph-trace=node", "--cuda-graph-trace=graph"}

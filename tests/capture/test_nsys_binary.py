@@ -10,12 +10,12 @@ from capture_cli import STUB_NSYS
 
 from profkit.capture.profilers.nsys import Nsys
 from profkit.errors import ProfkitError
-from profkit.readers import nsight_systems
+from profkit.readers.installed import NSYS, Installed
 
 
 @pytest.fixture(autouse=True)
 def _no_nsys_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(nsight_systems.BINARY_VARIABLE, raising=False)
+    monkeypatch.delenv(NSYS.variable, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
 
@@ -33,13 +33,13 @@ def test_places_are_searched_newest_first_after_path(tmp_path: Path) -> None:
     new = install(tmp_path / "opt/nvidia/nsight-systems/2025.10.1/bin/nsys")
     compute = install(tmp_path / "opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/nsys")
     cuda = install(tmp_path / "usr/local/cuda-13.0/bin/nsys")
-    assert list(nsight_systems.candidates(tmp_path)) == [on_path, new, old, compute, cuda]
+    assert list(NSYS.candidates(tmp_path)) == [on_path, new, old, compute, cuda]
 
 
 def test_the_variable_is_taken_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "bin" / "nsys")
-    monkeypatch.setenv(nsight_systems.BINARY_VARIABLE, str(STUB_NSYS))
-    assert list(nsight_systems.candidates(tmp_path)) == [STUB_NSYS]
+    monkeypatch.setenv(NSYS.variable, str(STUB_NSYS))
+    assert list(NSYS.candidates(tmp_path)) == [STUB_NSYS]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_version_decides_which_ranges_are_pushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, release: tuple[int, int], api: str
 ) -> None:
     monkeypatch.setenv("STUB_NSYS_VERSION", version)
-    found = nsight_systems.check(install(tmp_path / "nsys"))
+    found = NSYS.check(install(tmp_path / "nsys"))
     assert found.release == release
     assert Nsys(found).ranges_api == api
 
@@ -63,7 +63,7 @@ def test_the_version_decides_which_ranges_are_pushed(
 def test_an_old_nsys_is_refused_with_the_minimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB_NSYS_VERSION", "2023.3.3.42-1")
     with pytest.raises(ProfkitError, match=r"nsys 2023\.3\.3\.42 is too old: 2023\.4 is the oldest"):
-        nsight_systems.check(install(tmp_path / "nsys"))
+        NSYS.check(install(tmp_path / "nsys"))
 
 
 def test_an_old_nsys_on_path_does_not_hide_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,21 +72,21 @@ def test_an_old_nsys_on_path_does_not_hide_a_newer_one(tmp_path: Path, monkeypat
     old.write_text("#!/bin/sh\necho NVIDIA Nsight Systems version 2021.3.2.4\n")
     old.chmod(0o755)
     install(tmp_path / "opt/nvidia/nsight-systems/2025.3.1/bin/nsys")
-    assert nsight_systems.find(tmp_path).version == "2025.3.1.90"
+    assert NSYS.find(tmp_path).version == "2025.3.1.90"
 
 
 def test_no_nsys_says_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(ProfkitError, match=r"nsys is not installed: .* PROFKIT_NSYS"):
-        nsight_systems.find(tmp_path)
+        NSYS.find(tmp_path)
 
 
 def test_a_program_that_is_no_nsys_is_refused() -> None:
     with pytest.raises(ProfkitError, match="named no version"):
-        nsight_systems.check(Path("/bin/true"))
+        NSYS.check(Path("/bin/true"))
 
 
 def test_a_workloads_window_covers_node_traces_and_outlives_the_recording() -> None:
-    found = Nsys(nsight_systems.Nsys(Path("/opt/nsys"), "2025.3.1.90"))
+    found = Nsys(Installed(Path("/opt/nsys"), "2025.3.1.90"))
     assert found.command(["python", "-m", "w"], Path("run"), window=True) == [
         "/opt/nsys",
         "profile",
@@ -105,7 +105,7 @@ def test_a_workloads_window_covers_node_traces_and_outlives_the_recording() -> N
 
 
 def test_recorded_arguments_leave_out_the_values_of_the_users_flags() -> None:
-    found = Nsys(nsight_systems.Nsys(Path("/opt/nsys"), "2025.3.1.90"), ["--env-var=TOKEN=x", "-c", "nvtx"])
+    found = Nsys(Installed(Path("/opt/nsys"), "2025.3.1.90"), ["--env-var=TOKEN=x", "-c", "nvtx"])
     recorded = found.arguments
     assert recorded[-2:] == ["--env-var", "-c"]
     assert "--cuda-graph-trace=node" in recorded

@@ -13,9 +13,10 @@ import pytest
 from capture_cli import HERE, TOY, names, profkit, start, wait_until
 
 from profkit import readers
-from profkit.capture.profilers import Recording, rocprofv3
-from profkit.capture.profilers.rocprofv3 import Rocprofv3
+from profkit.capture.profilers import Recording
+from profkit.capture.profilers.rocprofv3 import ROCPROFV3, Rocprofv3
 from profkit.errors import ProfkitError
+from profkit.readers.installed import Installed
 from profkit.runs import run_dir
 
 # The builders of recordings are those of the readers' tests.
@@ -63,47 +64,47 @@ def install(path: Path) -> Path:
 
 
 def test_places_are_searched_newest_first_after_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(rocprofv3.BINARY_VARIABLE, raising=False)
+    monkeypatch.delenv(ROCPROFV3.variable, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     on_path = install(tmp_path / "bin" / "rocprofv3")
     plain = install(tmp_path / "opt/rocm/bin/rocprofv3")
     old = install(tmp_path / "opt/rocm-6.4.3/bin/rocprofv3")
     new = install(tmp_path / "opt/rocm-7.10.0/bin/rocprofv3")
 
-    assert list(rocprofv3.candidates(tmp_path)) == [on_path, plain, new, old]
+    assert list(ROCPROFV3.candidates(tmp_path)) == [on_path, plain, new, old]
 
 
 def test_the_variable_is_taken_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "opt/rocm/bin/rocprofv3")
-    monkeypatch.setenv(rocprofv3.BINARY_VARIABLE, str(STUB))
+    monkeypatch.setenv(ROCPROFV3.variable, str(STUB))
 
-    assert list(rocprofv3.candidates(tmp_path)) == [STUB]
-    assert rocprofv3.find(tmp_path) == (STUB, "1.1.0")
+    assert list(ROCPROFV3.candidates(tmp_path)) == [STUB]
+    assert ROCPROFV3.find(tmp_path) == Installed(STUB, "1.1.0")
 
 
 def test_none_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(rocprofv3.BINARY_VARIABLE, raising=False)
+    monkeypatch.delenv(ROCPROFV3.variable, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProfkitError, match=r"rocprofv3 is not installed: .*/opt/rocm\*/bin.* PROFKIT_ROCPROFV3"):
-        rocprofv3.find(tmp_path)
+        ROCPROFV3.find(tmp_path)
 
 
 def test_an_old_one_is_refused_with_the_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB_ROCPROFV3_VERSION", "0.3.0")
     with pytest.raises(ProfkitError, match=r"ROCprofiler-SDK 0\.3\.0 is too old: 0\.4 \(ROCm 6\.2\)"):
-        rocprofv3.check(STUB)
+        ROCPROFV3.check(STUB)
 
 
 @pytest.mark.parametrize(("program", "message"), [("/bin/true", "named no version"), ("no/such", "does not run")])
 def test_another_program_is_refused(program: str, message: str) -> None:
     with pytest.raises(ProfkitError, match=message):
-        rocprofv3.check(Path(program))
+        ROCPROFV3.check(Path(program))
 
 
 @pytest.mark.parametrize(("version", "output_format"), [("0.4.0", "csv"), ("0.6.0", "csv"), ("1.0.0", "rocpd"),
                                                         ("1.3.5", "rocpd")])  # fmt: skip
 def test_the_command_line(version: str, output_format: str) -> None:
-    found = Rocprofv3(Path("/opt/rocm/bin/rocprofv3"), version)
+    found = Rocprofv3(Installed(Path("/opt/rocm/bin/rocprofv3"), version))
     assert found.command(["python", "app.py", "--", "-o"], Path("out"), window=False) == [
         "/opt/rocm/bin/rocprofv3",
         "--kernel-trace",
@@ -185,7 +186,7 @@ def test_the_process_with_the_most_recorded_is_the_trace(tmp_path: Path) -> None
     for pid, size in ((1, 10), (2, 30), (3, 20)):
         (source / "host" / f"{pid}_results.db").write_bytes(bytes(size))
 
-    kept = Rocprofv3(STUB, "1.1.0").keep(Recording(tmp_path, tmp_path / "log"), target, keep_report=True)
+    kept = Rocprofv3(Installed(STUB, "1.1.0")).keep(Recording(tmp_path, tmp_path / "log"), target, keep_report=True)
 
     assert kept.trace == "2_results.db"
     assert names(target) == ["1_results.db", "2_results.db", "3_results.db"]

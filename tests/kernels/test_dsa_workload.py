@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="the kernels need triton")
 from step_runs import captured_graph_follows_refreshed_inputs, opened_ranges, run, same  # noqa: E402
 
 from profkit import kernels  # noqa: E402
-from profkit.capture.triton_intercept import intercepted  # noqa: E402
+from profkit.capture.profilers.dispatch_step import intercepted  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.kernels.dsa.inputs import LogitSource, digest_contexts, masked_share  # noqa: E402
 from profkit.model.workload import BuildContext, InputSet, ShapeValue, Step  # noqa: E402

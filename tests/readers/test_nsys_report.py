@@ -11,7 +11,8 @@ import pytest
 
 from profkit import readers
 from profkit.errors import ProfkitError
-from profkit.readers import nsight_systems, nsys_report
+from profkit.readers import nsys_report
+from profkit.readers.installed import NSYS
 
 #: What a report of 2025.3 begins with; its command line follows.
 HEAD = b"NVIDIA Tegra Profiler Report 2025@3@1@90-253135822126v0.\n\x0b"
@@ -37,12 +38,12 @@ database.close()
 sys.stderr.write({says!r})
 sys.exit({status})
 """
-_VARIABLE = os.environ.get(nsight_systems.BINARY_VARIABLE)
+_VARIABLE = os.environ.get(NSYS.variable)
 
 
 @pytest.fixture(autouse=True)
 def _no_nsys_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(nsight_systems.BINARY_VARIABLE, str(tmp_path / "no-nsys"))
+    monkeypatch.setenv(NSYS.variable, str(tmp_path / "no-nsys"))
 
 
 def install(
@@ -55,7 +56,7 @@ def install(
     )
     path.write_text(text)
     path.chmod(0o755)
-    monkeypatch.setenv(nsight_systems.BINARY_VARIABLE, str(path))
+    monkeypatch.setenv(NSYS.variable, str(path))
     return calls
 
 
@@ -94,7 +95,7 @@ def test_an_export_beside_needs_no_nsys(tmp_path: Path, monkeypatch: pytest.Monk
     install(monkeypatch, tmp_path)
     path = report(tmp_path / "d")
     readers.read(path)
-    monkeypatch.setenv(nsight_systems.BINARY_VARIABLE, str(tmp_path / "no-nsys"))
+    monkeypatch.setenv(NSYS.variable, str(tmp_path / "no-nsys"))
 
     assert notes(path) == ["export-reused"]
 
@@ -209,11 +210,11 @@ def test_a_report_without_a_version_is_left_to_nsys(tmp_path: Path, monkeypatch:
 
 def test_a_real_report_of_an_nsys_that_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if _VARIABLE is None:
-        monkeypatch.delenv(nsight_systems.BINARY_VARIABLE)
+        monkeypatch.delenv(NSYS.variable)
     else:
-        monkeypatch.setenv(nsight_systems.BINARY_VARIABLE, _VARIABLE)
+        monkeypatch.setenv(NSYS.variable, _VARIABLE)
     try:
-        found = nsight_systems.find()
+        found = NSYS.find()
     except ProfkitError as error:
         pytest.skip(f"no nsys: {error}")
     path = tmp_path / "run.nsys-rep"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from profkit.capture.profilers.dispatch import Dispatch
 from profkit.capture.profilers.nsys import Nsys
-from profkit.capture.profilers.profiler import Asked, GraphTrace, Kept, Profiler, Recording, State, split_flags
+from profkit.capture.profilers.profiler import GraphTrace, Kept, Profiler, Recording, State, split_flags
 from profkit.capture.profilers.rocprofv3 import Rocprofv3
 from profkit.capture.profilers.torch_profiler import TorchProfiler
 from profkit.errors import ProfkitError, did_you_mean
@@ -18,8 +18,9 @@ from profkit.model.wording import one_of
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
+    from profkit.capture.options import Options
 
-__all__ = ["AUTO", "PROFILERS", "Asked", "GraphTrace", "Kept", "Profiler", "Recording", "State"]
+__all__ = ["AUTO", "PROFILERS", "GraphTrace", "Kept", "Profiler", "Recording", "State"]
 
 AUTO = "auto"
 #: Best first: ``auto`` takes the first that can be used. A new profiler is its file and a line here.
@@ -58,55 +59,48 @@ def named(profilers: Sequence[type[Profiler]]) -> str:
     return one_of([profiler.name for profiler in profilers])
 
 
-def check(name: str, asked: Asked) -> None:
+def check(options: Options) -> None:
     """Refuse what a profiler is asked for and never does.
 
     Raises:
         ProfkitError: no such profiler, or an option that it does not take.
     """
-    if name == AUTO:
+    if options.profiler == AUTO:
         return
-    profiler = get(name)
-    if asked.nproc is not None and "--nproc" not in profiler.takes:
+    profiler = get(options.profiler)
+    if options.nproc is not None and "--nproc" not in profiler.takes:
         (other, *_) = [one for one in taking("--nproc") if one.vendors & profiler.vendors]
-        raise ProfkitError(f"--nproc is not done with {name} yet. Use --profiler {other.name}.")
-    if asked.run_bodies and "--run-bodies" not in profiler.takes:
+        raise ProfkitError(f"--nproc is not done with {profiler.name} yet. Use --profiler {other.name}.")
+    if options.run_bodies and "--run-bodies" not in profiler.takes:
         raise ProfkitError(
-            f"--run-bodies belongs to the {named(taking('--run-bodies'))} profiler; {name} always runs kernels. "
-            "Leave it out."
+            f"--run-bodies belongs to the {named(taking('--run-bodies'))} profiler; {profiler.name} always runs "
+            "kernels. Leave it out."
         )
 
 
-def choose(name: str, asked: Asked) -> tuple[Profiler, str]:
+def choose(options: Options) -> tuple[Profiler, str]:
     """The profiler that records a workload, and why it does, one clause for the user.
 
     Args:
-        name, asked: as `check` lets them pass.
+        options: as `check` lets them pass.
 
     Raises:
         ProfkitError: it cannot be used here, or none can; or ``--graph-level`` where another than nsys records.
     """
-    if name != AUTO:
-        profiler, why = get(name), "as asked"
-        _check_graph_level(profiler, why, asked)
-        return profiler.find(asked), why
-    found, why = _first_usable(asked)
-    _check_graph_level(type(found), why, asked)
-    return found, why
-
-
-def _check_graph_level(profiler: type[Profiler], why: str, asked: Asked) -> None:
-    if asked.graph_level and "--graph-level" not in profiler.takes:
+    found, why = _first_usable(options) if options.profiler == AUTO else (None, "as asked")
+    profiler = get(options.profiler) if found is None else type(found)
+    if options.graph_level and "--graph-level" not in profiler.takes:
         raise ProfkitError(
             f"--graph-level needs {named(taking('--graph-level'))}, and {profiler.name} would record ({why}). "
             "Leave it out, or see `profkit doctor`."
         )
+    return found or profiler.find(options), why
 
 
-def _first_usable(asked: Asked) -> tuple[Profiler, str]:
+def _first_usable(options: Options) -> tuple[Profiler, str]:
     """What ``auto`` takes: the best for the device here that takes what is asked for; and why."""
-    if asked.run_bodies:
-        return taking("--run-bodies")[0].find(asked), "--run-bodies asks for it"
+    if options.run_bodies:
+        return taking("--run-bodies")[0].find(options), "--run-bodies asks for it"
     from profkit.capture.device import probe_torch
 
     torch = probe_torch()
@@ -116,11 +110,11 @@ def _first_usable(asked: Asked) -> tuple[Profiler, str]:
     for profiler in PROFILERS:
         if torch.vendor not in profiler.vendors:
             continue
-        if asked.nproc is not None and "--nproc" not in profiler.takes:
+        if options.nproc is not None and "--nproc" not in profiler.takes:
             passed_over = f"several ranks are not recorded with {profiler.name} yet"
             continue
         try:
-            found = profiler.find(asked)
+            found = profiler.find(options)
         except ProfkitError as error:
             passed_over = f"{profiler.name} cannot be used: {error}"
             continue
@@ -133,29 +127,27 @@ def diagnose(profiler: type[Profiler], torch: TorchProbe) -> State:
     try:
         found = profiler.find()
     except ProfkitError as error:
-        return State(profiler.name, False, None, str(error))
+        return State(False, None, str(error))
     return found.state(torch)
 
 
-def choose_for_command(name: str, flags: str) -> Profiler:
+def choose_for_command(options: Options) -> Profiler:
     """The profiler that records a command; ``auto`` is the first that can.
-
-    Args:
-        flags: ``--nsys-args``.
 
     Raises:
         ProfkitError: a profiler that records no command or is not here, or flags that it must not get.
     """
     able = [profiler for profiler in PROFILERS if profiler.records_commands]
+    name = options.profiler
     if name not in names(able):
         hint = did_you_mean(name, names(able))
         raise ProfkitError(f"--profiler {name} records workloads; a command needs {named(able)}.{hint}")
     profiler = able[0] if name == AUTO else get(name)
-    if split_flags(flags) and "--nsys-args" not in profiler.takes:
+    if split_flags(options.nsys_args) and "--nsys-args" not in profiler.takes:
         raise ProfkitError(
             f"--nsys-args are flags of {named(taking('--nsys-args'))}; --profiler {profiler.name} takes none."
         )
-    return profiler.find(Asked(flags=flags))
+    return profiler.find(options)
 
 
 def first_found(profilers: Sequence[type[Profiler]]) -> Profiler:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from profkit._version import __version__
-from profkit.capture.profilers.profiler import Asked, Profiler, State
+from profkit.capture.profilers.profiler import Profiler, State
 from profkit.readers.dispatch_file import TRACE_FILE
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
-    from profkit.capture.options import Job
+    from profkit.capture.options import Job, Options
     from profkit.model.workload import Step
 
 
@@ -36,22 +36,19 @@ class Dispatch(Profiler):
     reason = "there is no CUDA device; launches are counted, not timed"
 
     @classmethod
-    def find(cls, asked: Asked = Asked()) -> Self:
-        """See `Profiler`."""
-        return cls(asked.run_bodies)
+    def find(cls, options: Options | None = None) -> Self:
+        return cls(options is not None and options.run_bodies)
 
     def state(self, torch: TorchProbe) -> State:
-        """See `Profiler`."""
         if torch.problem is not None:
-            return State(self.name, False, None, torch.problem)
+            return State(False, None, torch.problem)
         says = "counts launches on the CPU, without times"
         if torch.triton is None:
             says += "; triton is not installed, so workloads with Triton kernels cannot be built"
-        return State(self.name, True, torch.torch, says)
+        return State(True, torch.torch, says)
 
     @classmethod
     def record(cls, job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
-        """See `Profiler`."""
         from profkit.capture.profilers.dispatch_step import record
 
         return record(job, build_on("cpu"))
@@ -63,10 +60,8 @@ class Dispatch(Profiler):
 
     @property
     def arguments(self) -> list[str]:
-        """See `Profiler`."""
         return ["--run-bodies"] if self.run_bodies else []
 
     def version(self, versions: Mapping[str, str | None]) -> str:
         """profkit's."""
-        del versions
         return __version__

@@ -1,10 +1,16 @@
-"""The dispatch profiler: counts the launches of one step on the CPU, without a GPU and without times."""
+"""How the dispatch profiler counts: one step runs on the CPU, its operators and Triton launches caught on the way.
+
+Which torch operators would launch GPU work is judged from the operator, its arguments and its result. The judgement is
+about the operator, not about the kernels behind it: one operator may launch several kernels on a GPU (a sort, a split-K
+product) and is still one dispatch.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +18,109 @@ import torch
 from torch._C import DispatchKey
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from profkit.capture.device import describe_device, describe_versions
-from profkit.capture.dispatch_rules import is_skippable_matmul, is_users_own, launch_kind
 from profkit.capture.options import Job
 from profkit.capture.outputs import against_references, digest_outputs
-from profkit.capture.triton_intercept import intercepted
 from profkit.model.workload import Step
 from profkit.readers.dispatch_file import SCHEMA, Recording
 
 #: Where a custom operator's implementation is registered, in the order of preference on a CPU.
 _IMPLEMENTATION_KEYS = (DispatchKey.CPU, DispatchKey.CompositeExplicitAutograd)
+#: Allocations, metadata and bookkeeping: no view by their schema, and still no GPU work.
+_NO_LAUNCH = frozenset(
+    {
+        "aten::empty",
+        "aten::empty_like",
+        "aten::empty_permuted",
+        "aten::empty_strided",
+        "aten::new_empty",
+        "aten::new_empty_strided",
+        "aten::resize_",
+        "aten::resize_as_",
+        "aten::set_",
+        "aten::_unsafe_view",
+        "aten::_reshape_alias",
+        "aten::lift",
+        "aten::lift_fresh",
+        "aten::detach",
+        "aten::detach_",
+        "aten::record_stream",
+        "aten::_assert_async",
+        "aten::_pin_memory",
+        "_c10d_functional::wait_tensor",
+        "_c10d_functional::_wrap_tensor_autograd",
+    }
+)
+#: Operators of torch.distributed that move no data of the program.
+_NO_COLLECTIVE = frozenset({"c10d::barrier", "c10d::monitored_barrier_"})
+#: Operators that return no tensor and yet read one back from the GPU.
+_READ_BACK = {"aten::_local_scalar_dense": "memcpy", "aten::equal": "kernel"}
+#: Operators that copy their first tensor argument (for copy_: the second into the first) and may change its layout.
+_COPIES = frozenset({"aten::copy_", "aten::clone", "aten::_to_copy"})
+#: Products whose values nobody needs when kernel bodies are skipped; at model sizes they take a CPU minutes.
+_MATMULS = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_scaled_mm"})
+#: Operators of these namespaces are launches themselves; those of any other are a user's and made of others.
+_BUILT_IN_NAMESPACES = frozenset({"aten", "prims", "c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem"})
+
+
+def record_step(step: Step, *, run_bodies: bool) -> Recording:
+    """Run the step once on the CPU and record what it dispatches.
+
+    Args:
+        step: built for the CPU, its inputs refreshed.
+        run_bodies: execute Triton bodies and matrix products.
+    """
+    recording = Recording()
+    recorder = DispatchRecorder(recording, run_bodies=run_bodies)
+
+    @contextmanager
+    def scope(name: str) -> Iterator[None]:
+        recording.push(name)
+        try:
+            yield
+        finally:
+            recording.pop()
+
+    def launch(name: str, grid: tuple[int, int, int]) -> None:
+        recording.launch(name, "kernel", "triton", grid)
+
+    with torch.no_grad(), intercepted(launch, recorder.paused, run_bodies=run_bodies), recorder:
+        step.run(scope)
+    return recording
+
+
+def record(job: Job, step: Step) -> dict[str, Any]:
+    """Record the step, write the job's trace file, and return the worker's result.
+
+    Outputs are real, and so digested, only where bodies run.
+    """
+    job.at("running the step")
+    step.refresh("digest" if job.options.run_bodies else "timing")
+    recording = record_step(step, run_bodies=job.options.run_bodies)
+    versions = describe_versions()
+    content = {
+        "schema": SCHEMA,
+        "run_bodies": job.options.run_bodies,
+        "torch": versions["torch"],
+        "triton": versions["triton"],
+        "ranges": recording.ranges,
+        "ops": recording.ops,
+    }
+    Path(job.trace).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+    return {
+        "backend": "gloo" if job.world_size else None,
+        "layers": len(step.layers),
+        "notes": dict(step.notes),
+        "ranges": "profkit",
+        "compiles": {"before": 0, "inside": []},
+        "compiles_watched": True,
+        "digests": digest_outputs(step.outputs()) if job.options.run_bodies else None,
+        "references": against_references(step.outputs(), step.references) if job.options.run_bodies else None,
+        "device": describe_device(),
+        "versions": versions,
+    }
 
 
 class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -99,59 +196,139 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return torch.empty_strided(shaped.shape, shaped.stride(), dtype=shaped.dtype)
 
 
-def record_step(step: Step, *, run_bodies: bool) -> Recording:
-    """Run the step once on the CPU and record what it dispatches.
+def launch_kind(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: object) -> str | None:
+    """``kernel`` or ``memcpy`` where `func` would launch GPU work, None where it would not."""
+    name = func._schema.name
+    if func.is_view or name in _NO_LAUNCH or torch.Tag.inplace_view in func.tags:
+        return None
+    # The schema of a c10d collective does not say that it writes to its outputs.
+    given = [*args, *kwargs.values()] if func.namespace == "c10d" and name not in _NO_COLLECTIVE else []
+    produced = [*_tensors(result), *_mutated(func, args, kwargs), *_tensors(given)]
+    if not produced:
+        return _READ_BACK.get(name)
+    if all(tensor.numel() == 0 for tensor in produced):
+        return None
+    if name in _COPIES:
+        source = args[1] if name == "aten::copy_" else args[0]
+        return "memcpy" if _is_plain_copy(source, produced[0]) else "kernel"
+    return "kernel"
+
+
+def is_skippable_matmul(func: OpOverload) -> bool:
+    """Whether `func` is a matrix product, whose values only matter when kernel bodies run."""
+    return func._schema.name in _MATMULS
+
+
+def is_users_own(func: OpOverload) -> bool:
+    """Whether `func` is a custom operator, to be counted by what its implementation dispatches."""
+    return func.namespace not in _BUILT_IN_NAMESPACES
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _mutated(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterable[torch.Tensor]:
+    """The tensors that `func` writes to, by its schema."""
+    for index, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = args[index] if index < len(args) else kwargs.get(argument.name)
+            yield from _tensors(given)
+
+
+def _is_plain_copy(source: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether CUDA copies with one memcpy: same dtype, shape and layout, no gaps in either."""
+    return (
+        source.dtype == target.dtype
+        and source.shape == target.shape
+        and _strides(source) == _strides(target)
+        and _is_dense(source)
+        and not (source.is_conj() or target.is_conj() or source.is_neg() or target.is_neg())
+    )
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill one block of memory, in any order of dimensions."""
+    expected = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+@contextmanager
+def intercepted(
+    launch: Callable[[str, tuple[int, int, int]], None],
+    around_body: Callable[[], AbstractContextManager[None]],
+    *,
+    run_bodies: bool,
+) -> Iterator[None]:
+    """Report every Triton launch in the block to `launch`.
+
+    An autotuned kernel is launched once, with its first configuration: nothing can be timed here.
 
     Args:
-        step: built for the CPU, its inputs refreshed.
-        run_bodies: execute Triton bodies and matrix products.
+        launch: called with the kernel's name and its three grid sizes before the body runs.
+        around_body: makes the context in which a body runs.
+        run_bodies: execute bodies; they must have been compiled under TRITON_INTERPRET=1.
     """
-    recording = Recording()
-    recorder = DispatchRecorder(recording, run_bodies=run_bodies)
+    try:
+        from triton.runtime.autotuner import Autotuner
+        from triton.runtime.interpreter import InterpretedFunction
+        from triton.runtime.jit import JITFunction
+    except ImportError:
+        yield
+        return
 
-    @contextmanager
-    def scope(name: str) -> Iterator[None]:
-        recording.push(name)
-        try:
-            yield
-        finally:
-            recording.pop()
+    run_interpreted = InterpretedFunction.run
 
-    def launch(name: str, grid: tuple[int, int, int]) -> None:
-        recording.launch(name, "kernel", "triton", grid)
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        if warmup:
+            return
+        sizes = grid_sizes(self.fn, grid, args, kwargs)
+        if 0 in sizes:
+            return
+        launch(self.fn.__name__, sizes)
+        if run_bodies:
+            with around_body():
+                run_interpreted(self, *args, grid=grid, warmup=warmup, **kwargs)
 
-    with torch.no_grad(), intercepted(launch, recorder.paused, run_bodies=run_bodies), recorder:
-        step.run(scope)
-    return recording
+    def run_first_configuration(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.fn.run(*args, **{**kwargs, **self.configs[0].all_kwargs()})
+
+    saved = [(cls, cls.run) for cls in (JITFunction, InterpretedFunction, Autotuner)]
+    JITFunction.run = run
+    InterpretedFunction.run = run
+    Autotuner.run = run_first_configuration
+    try:
+        yield
+    finally:
+        for cls, original in saved:
+            cls.run = original
 
 
-def record(job: Job, step: Step) -> dict[str, Any]:
-    """Record the step, write the job's trace file, and return the worker's result.
+def grid_sizes(
+    function: Callable[..., Any], grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[int, int, int]:
+    """A launch's grid as three sizes; a callable grid is given the kernel's arguments by name.
 
-    Outputs are real, and so digested, only where bodies run.
+    Args:
+        function: the kernel's Python function.
+        grid: a tuple of one to three sizes, or a function from arguments to one.
+        args, kwargs: the launch's arguments; launch options (num_warps and its like) are left out.
     """
-    job.at("running the step")
-    step.refresh("digest" if job.options.run_bodies else "timing")
-    recording = record_step(step, run_bodies=job.options.run_bodies)
-    versions = describe_versions()
-    content = {
-        "schema": SCHEMA,
-        "run_bodies": job.options.run_bodies,
-        "torch": versions["torch"],
-        "triton": versions["triton"],
-        "ranges": recording.ranges,
-        "ops": recording.ops,
-    }
-    Path(job.trace).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {
-        "backend": "gloo" if job.world_size else None,
-        "layers": len(step.layers),
-        "notes": dict(step.notes),
-        "ranges": "profkit",
-        "compiles": {"before": 0, "inside": []},
-        "compiles_watched": True,
-        "digests": digest_outputs(step.outputs()) if job.options.run_bodies else None,
-        "references": against_references(step.outputs(), step.references) if job.options.run_bodies else None,
-        "device": describe_device(),
-        "versions": versions,
-    }
+    if callable(grid):
+        signature = inspect.signature(function)
+        own = {name: value for name, value in kwargs.items() if name in signature.parameters}
+        bound = signature.bind(*args, **own)
+        bound.apply_defaults()
+        grid = grid({**kwargs, **bound.arguments})
+    sizes = [int(size) for size in grid]
+    padded = [*sizes, 1, 1]
+    return padded[0], padded[1], padded[2]

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from profkit.capture.process import describe_status, run, started, tail, wait
-from profkit.capture.profilers.profiler import Asked, GraphTrace, Kept, Profiler, Recording, State, split_flags
+from profkit.capture.profilers.profiler import GraphTrace, Kept, Profiler, Recording, State, split_flags
 from profkit.errors import ProfkitError
-from profkit.readers import nsight_systems
+from profkit.readers.installed import NSYS, Installed, export_command
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
+    from profkit.capture.options import Options
     from profkit.model.workload import Scope
 
 REPORT_FILE = "trace.nsys-rep"
@@ -41,7 +42,7 @@ class Nsys(Profiler):
         extra: the user's flags, after ours, so that they win where nsys takes the last.
     """
 
-    tool: nsight_systems.Nsys
+    tool: Installed
     extra: Sequence[str] = ()
 
     name = "nsys"
@@ -52,10 +53,9 @@ class Nsys(Profiler):
     reason = "it is here and names the layer of every launch exactly"
 
     @classmethod
-    def find(cls, asked: Asked = Asked()) -> Self:
-        """See `Profiler`."""
-        extra = more_flags(asked.flags)
-        return cls(nsight_systems.find(), extra)
+    def find(cls, options: Options | None = None) -> Self:
+        extra = () if options is None else more_flags(options.nsys_args)
+        return cls(NSYS.find(), extra)
 
     def state(self, torch: TorchProbe) -> State:
         """Records and exports a program that does nothing."""
@@ -68,11 +68,11 @@ class Nsys(Profiler):
                 run(self.command(["true"], work, window=False), log)
                 self.export([Recording(work, log)])
         except ProfkitError as error:
-            return State(self.name, False, found, str(error))
+            return State(False, found, str(error))
         if not torch.cuda:
             says = f"nsys itself works, for `profkit capture -- CMD`; workloads cannot run here: {torch.without_gpu}"
-            return State(self.name, False, found, says)
-        return State(self.name, True, found, f"exact layers for every launch; ranges by {self.ranges_api}")
+            return State(False, found, says)
+        return State(True, found, f"exact layers for every launch; ranges by {self.ranges_api}")
 
     @classmethod
     def scope(cls, api: str) -> tuple[Scope, str]:
@@ -96,7 +96,6 @@ class Nsys(Profiler):
     def command(
         self, program: Sequence[str], work: Path, *, window: bool, graph_trace: GraphTrace = "node"
     ) -> list[str]:
-        """See `Profiler`."""
         flags = [*_trace_flags(graph_trace), *(_WINDOW_FLAGS if window else _SERVER_FLAGS), *self.extra]
         output = ["--force-overwrite=true", f"--output={work / 'trace'}"]
         return [str(self.tool.path), "profile", *flags, *output, *program]
@@ -109,9 +108,7 @@ class Nsys(Profiler):
         with ExitStack() as stack:
             exports = [
                 stack.enter_context(
-                    started(
-                        nsight_systems.export_command(self.tool, own.work / REPORT_FILE, own.work / TRACE_FILE), own.log
-                    )
+                    started(export_command(self.tool, own.work / REPORT_FILE, own.work / TRACE_FILE), own.log)
                 )
                 for own in recordings
             ]
@@ -124,7 +121,6 @@ class Nsys(Profiler):
                     )
 
     def keep(self, recording: Recording, directory: Path, *, keep_report: bool) -> Kept:
-        """See `Profiler`."""
         for file in (REPORT_FILE, TRACE_FILE) if keep_report else (TRACE_FILE,):
             (recording.work / file).rename(directory / file)
         return Kept(TRACE_FILE)
@@ -135,8 +131,6 @@ class Nsys(Profiler):
         return [*_trace_flags("node"), *(text.partition("=")[0] for text in self.extra if text.startswith("-"))]
 
     def version(self, versions: Mapping[str, str | None]) -> str:
-        """See `Profiler`."""
-        del versions
         return self.tool.version
 
 

@@ -14,29 +14,12 @@ from profkit.errors import ProfkitError
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
-    from profkit.capture.options import Job
-    from profkit.model.run import ProfilerRecord
+    from profkit.capture.options import Job, Options
+    from profkit.model.run import MessageRecord, ProfilerRecord
     from profkit.model.workload import Scope, Step
 
 GraphTrace = Literal["node", "graph"]
 Vendor = Literal["nvidia", "amd", "none"]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a user may ask of a profiler; none of it is done by all of them.
-
-    Args:
-        run_bodies: execute kernel bodies (in Triton's interpreter) where no GPU does.
-        graph_level: time the step once more, traced as whole graphs.
-        nproc: ranks, None for one process that is in no process group.
-        flags: ``--nsys-args``, more flags for the tool's own command line, quoted as in a shell.
-    """
-
-    run_bodies: bool = False
-    graph_level: bool = False
-    nproc: int | None = None
-    flags: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +47,7 @@ class Kept:
     """
 
     trace: str
-    warnings: Sequence[dict[str, str]] = ()
+    warnings: Sequence[MessageRecord] = ()
 
 
 @dataclass(frozen=True)
@@ -72,13 +55,11 @@ class State:
     """What `profkit doctor` says of one profiler.
 
     Args:
-        name: as for ``--profiler``.
         usable: whether it can record a workload here.
         version: its version, None where it is not there.
         says: what it gives, or what is wrong and how to mend it.
     """
 
-    name: str
     usable: bool
     version: str | None
     says: str
@@ -105,15 +86,16 @@ class Profiler(ABC):
     records_floor: ClassVar[bool] = False
     #: What its traces hold of a graph, for run.json; None where they hold no GPU work.
     graph_trace: ClassVar[GraphTrace | None] = "node"
-    #: Options that not every profiler takes, of those that `Asked` stands for.
+    #: Those of the options that not every profiler takes: ``--nproc``, ``--graph-level``, ``--run-bodies``,
+    #: ``--nsys-args``.
     takes: ClassVar[frozenset[str]] = frozenset({"--nproc"})
     #: The file in its directory that a worker writes; "" where the profiler's own tool writes the trace.
     trace_file: ClassVar[str] = ""
 
     @classmethod
     @abstractmethod
-    def find(cls, asked: Asked = Asked()) -> Self:
-        """The profiler as it will record what `asked` says.
+    def find(cls, options: Options | None = None) -> Self:
+        """The profiler as it will record what `options` say.
 
         Raises:
             ProfkitError: it cannot be used here (says why), or flags that it must not get.

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
-from profkit.capture.profilers.profiler import Asked, Profiler, State
+from profkit.capture.profilers.profiler import Profiler, State
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
-    from profkit.capture.options import Job
+    from profkit.capture.options import Job, Options
     from profkit.model.workload import Scope
 
 
@@ -34,21 +34,16 @@ class TorchProfiler(Profiler):
     reason = "it comes with torch"
 
     @classmethod
-    def find(cls, asked: Asked = Asked()) -> Self:
-        """See `Profiler`."""
-        del asked
+    def find(cls, options: Options | None = None) -> Self:
         return cls()
 
     def state(self, torch: TorchProbe) -> State:
-        """See `Profiler`."""
         if not torch.cuda:
-            return State(self.name, False, torch.torch, torch.without_gpu)
-        return State(self.name, True, torch.torch, "layers by the order of the captured launches")
+            return State(False, torch.torch, torch.without_gpu)
+        return State(True, torch.torch, "layers by the order of the captured launches")
 
     @classmethod
     def scope(cls, api: str) -> tuple[Scope, str]:
-        """See `Profiler`."""
-        del api
         return _record_function, "torch.profiler.record_function"
 
     @classmethod
