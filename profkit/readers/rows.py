@@ -43,11 +43,6 @@ class Texts:
         return categorical(codes, labels)
 
 
-def joined(parts: Sequence[npt.NDArray[Any]], dtype: str) -> npt.NDArray[Any]:
-    """`parts` one after the other as `dtype`; also of no parts."""
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.empty(0, dtype)
-
-
 def microseconds_to_ns(values: Iterable[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Decimal microseconds, as the bytes of a JSON number or string, to nanoseconds.
 
