@@ -23,18 +23,18 @@ import numpy as np
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
 from profkit.model.selection import Selection
-from profkit.runs import files
+from profkit.runs import sides
 
 
 def load(pools: list[str]) -> dict[str, list[Input]]:
     """Arm to its runs, the ones that their capture set aside left out."""
     arms: dict[str, list[Input]] = {}
     for pool in pools:
-        for run in files.find(pool):
+        for run in sides.find(pool):
             if not (run.record and run.record.set_aside):
                 label = f"{pool}/{run.label}"
                 arms.setdefault(run.label.split("/")[0], []).append(
-                    Input(label, files.census_of(run, Selection()), run.record, label)
+                    Input(label, sides.census_of(run, Selection()), run.record, label)
                 )
     return arms
 

@@ -47,7 +47,7 @@ profkit() { # LIMIT FILE arguments…
 # All ranks of the check at once; the first output is rank 0's.
 check() {
   local port rank pids=() status=0
-  port=$("$python" -c 'from profkit.capture.ranks import free_port; print(free_port())') || return 1
+  port=$("$python" -c 'from profkit.capture.workers import free_port; print(free_port())') || return 1
   echo "== every rank's heads against attention over the whole KV cache"
   for ((rank = 0; rank < ranks; rank++)); do
     RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \

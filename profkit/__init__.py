@@ -33,9 +33,9 @@ def open(path: str | os.PathLike[str], *, detail: bool = True) -> Trace:
         profkit.errors.ProfkitError: no such file, an unknown format, or a damaged file.
     """
     from profkit import readers
-    from profkit.runs import files
+    from profkit.runs import sides
 
-    return readers.read(files.one(str(Path(path)), "open").trace, detail=detail)
+    return readers.read(sides.one(str(Path(path)), "open").trace, detail=detail)
 
 
 def census(trace: Trace | str | os.PathLike[str], **selection: Unpack[SelectionOptions]) -> Census:
@@ -51,10 +51,10 @@ def census(trace: Trace | str | os.PathLike[str], **selection: Unpack[SelectionO
         profkit.errors.ProfkitError: bad input, or a selection that matches nothing.
     """
     from profkit.model.selection import Selection
-    from profkit.runs import files
+    from profkit.runs import sides
 
     whole = open(trace, detail=False) if isinstance(trace, str | os.PathLike) else trace
-    return files.count(whole, Selection(**selection))
+    return sides.count(whole, Selection(**selection))
 
 
 def diff(
@@ -74,36 +74,17 @@ def diff(
     Raises:
         profkit.errors.ProfkitError: bad input, or a selection that matches nothing.
     """
-    from dataclasses import replace
-
-    from profkit import readers
-    from profkit.comparison.compare import compare
-    from profkit.comparison.model import Gates, Input
-    from profkit.model.census import Census
+    from profkit.comparison.model import Gates
+    from profkit.comparison.sides import compare_sides
     from profkit.model.selection import Selection
-    from profkit.runs import files
-    from profkit.runs.phases import in_phase
+    from profkit.runs.sides import Loaded, Side, one
 
-    wanted = Selection(**selection)
-    first: Census | None = None
+    def side(value: Trace | Census | str | os.PathLike[str], name: str) -> Side:
+        run = one(str(Path(value)), name) if isinstance(value, str | os.PathLike) else Loaded(name, value)
+        return Side(run.label, [run])
 
-    def side(value: Trace | Census | str | os.PathLike[str], name: str) -> Input:
-        nonlocal first
-        if isinstance(value, Census):
-            first = value
-            return Input(name, value, identity=str(id(value)))
-        run = files.one(str(Path(value)), name) if isinstance(value, str | os.PathLike) else None
-        trace = readers.read(run.trace) if run is not None else value
-        assert not isinstance(trace, str | os.PathLike)  # a path was read
-        counted = files.count(trace, wanted)
-        if first is not None:
-            counted = in_phase(first, counted, lambda start: files.count(trace, replace(wanted, start=start)))
-        first = counted
-        if run is None:
-            return Input(name, counted, identity=str(id(value)))
-        return Input(run.label, files.noted(counted, run), run.record, str(run.trace.resolve()))
-
-    return compare(side(before, "before"), side(after, "after"), Gates(expect_removed=expect_removed))
+    both = side(before, "before"), side(after, "after")
+    return compare_sides(both, Selection(**selection), Gates(expect_removed=expect_removed))
 
 
 def load_sweep(path: str | os.PathLike[str]) -> Sweep:

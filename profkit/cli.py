@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import io
 import math
 import os
@@ -13,14 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from profkit import reporters
 from profkit._version import __version__
 from profkit.capture import profilers
-from profkit.commands.selecting import selecting
-from profkit.errors import Exit, OutputClosedError, ProfkitError
+from profkit.errors import Exit, OutputClosedError, ProfkitError, did_you_mean
 from profkit.model.wording import one_of
 
 if TYPE_CHECKING:
@@ -70,6 +72,15 @@ _MICROSECONDS = _number("a number of µs above 0", lambda value: value > 0)
 _NUMBER_OR_NONE = _number("a finite number of at least 0", lambda value: value >= 0)
 _PER_CENT = _number("a finite number of per cent, at least -100 (all of the time)", lambda value: value >= -100)
 _FACTOR = _number("a finite factor of at least 1, or 0 for all", lambda value: value == 0 or value >= 1)
+
+
+def _text_or_json(wanted: str) -> str:
+    if wanted not in ("text", "json"):
+        raise ProfkitError(f"No format {wanted!r}.{did_you_mean(wanted, ('text', 'json'))}")
+    return wanted
+
+
+_TextOrJson = Annotated[str, typer.Option("--format", help="text or json.", callback=_text_or_json)]
 
 
 def _version(wanted: bool) -> None:
@@ -185,7 +196,7 @@ def capture(
 def floor(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A file for the JSON.")] = None,
     profiler: Annotated[str, typer.Option(help=f"{one_of(profilers.names(profilers.recording_floor()))}.")] = "auto",
-    output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    output_format: _TextOrJson = "text",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Measure what a launch costs on this machine when it does nothing."""
@@ -223,7 +234,7 @@ def sweep(
         float | None, typer.Option(help="Begin no region that would end later, in seconds.", callback=_SECONDS)
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A directory that can be resumed.")] = None,
-    output_format: Annotated[str, typer.Option("--format", help="text, csv or json.")] = "text",
+    output_format: Annotated[str, typer.Option("--format", help=f"{one_of(reporters.formats('sweep'))}.")] = "text",
     html: Annotated[Path | None, typer.Option(help="A file for heat maps.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
@@ -263,7 +274,7 @@ def _given_options(context: typer.Context) -> list[str]:
 
 
 @app.command()
-def doctor(output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text") -> None:
+def doctor(output_format: _TextOrJson = "text") -> None:
     """Say which profilers can be used here, and how to mend the others."""
     from profkit.commands.doctor import doctor as run
 
@@ -273,22 +284,71 @@ def doctor(output_format: Annotated[str, typer.Option("--format", help="text or 
 
 
 @app.command()
-def kernels(output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text") -> None:
+def kernels(output_format: _TextOrJson = "text") -> None:
     """List the shipped workloads, their variants and shapes."""
     from profkit.commands.kernels import kernels as run
 
     typer.echo(run(output_format))
 
 
+def _selection(
+    layers: Annotated[str | None, typer.Option(help="Regular expression: layers whose scope matches.")] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Regular expression: only this part of each layer, e.g. ^combine.")
+    ] = None,
+    steps: Annotated[
+        str | None, typer.Option(help="Regular expression: ranges that are steps; found if not given.")
+    ] = None,
+    graph: Annotated[
+        str | None, typer.Option(help="The kind of step to report, by its id; the longest if not given.")
+    ] = None,
+    layer_kind: Annotated[
+        str | None, typer.Option(help="Only layers of this kind, e.g. B of those told apart by period.")
+    ] = None,
+    capture_trace: Annotated[
+        str | None,
+        typer.Option(help="Where the graphs' capture was recorded: a trace, or an engine's directory of them."),
+    ] = None,
+    anchor: Annotated[
+        str | None, typer.Option(help="Regular expression: a kernel that runs once a layer, at its start.")
+    ] = None,
+    anchor_end: Annotated[str | None, typer.Option(help="Regular expression: a kernel that ends the layer.")] = None,
+) -> Selection:
+    """The options by which `layers` and `diff` choose steps and layers."""
+    from profkit.model.selection import Selection
+
+    return Selection(layers, scope, steps, graph, layer_kind, capture_trace, anchor, anchor_end)
+
+
+def _selecting(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the options of `_selection` in the place of its parameter ``selection``."""
+    # The selection's class is imported when a command runs, so that its name means nothing yet.
+    options, own = (inspect.signature(f, eval_str=True, locals={"Selection": object}) for f in (_selection, command))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        chosen = {name: given.pop(name) for name in options.parameters}
+        command(selection=_selection(**chosen), **given)
+
+    parameters = [
+        parameter
+        for mine in own.parameters.values()
+        for parameter in (options.parameters.values() if mine.name == "selection" else [mine])
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
 _FloorUs = Annotated[
     float | None,
     typer.Option(help="The dispatch floor in µs; measured or estimated if not given.", callback=_MICROSECONDS),
 ]
-_Format = Annotated[str, typer.Option("--format", help="text, json, csv or md.")]
+_Format = Annotated[str, typer.Option("--format", help=f"{one_of(reporters.formats('layers'))}.")]
 
 
 @app.command()
-@selecting
+@_selecting
 def layers(
     runs: Annotated[list[str], typer.Argument(help="Run directories, trace files, or globs of per-rank files.")],
     selection: Selection,
@@ -302,7 +362,7 @@ def layers(
 
 
 @app.command()
-@selecting
+@_selecting
 def diff(
     runs: Annotated[list[str], typer.Argument(help="Two runs, before and after; or a directory with two arms.")],
     selection: Selection,

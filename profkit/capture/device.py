@@ -22,6 +22,11 @@ from profkit.capture.process import describe_status, tail
 
 #: Importing torch on a cold file system can take a minute.
 TIMEOUT_S = 180
+#: The `device` field where no GPU is used.
+CPU: dict[str, Any] = {
+    **{"name": "cpu", "vendor": "none", "count": 0},
+    **{"compute_capability": None, "multiprocessors": None, "memory_bytes": None},
+}
 
 
 def describe_device() -> dict[str, Any]:
@@ -29,14 +34,7 @@ def describe_device() -> dict[str, Any]:
     import torch
 
     if not torch.cuda.is_available():
-        return {
-            "name": "cpu",
-            "vendor": "none",
-            "count": 0,
-            "compute_capability": None,
-            "multiprocessors": None,
-            "memory_bytes": None,
-        }
+        return CPU
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "name": properties.name,

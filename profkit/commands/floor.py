@@ -7,11 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from profkit.errors import ProfkitError, did_you_mean
+from profkit.errors import ProfkitError
 from profkit.model.run import FLOOR_SCHEMA, FloorRecord, QuartilesRecord
 from profkit.runs.whole_files import write_whole
-
-FORMATS = ("text", "json")
 
 
 def floor(profiler: str, output: Path | None, output_format: str, *, force: bool) -> str:
@@ -21,12 +19,10 @@ def floor(profiler: str, output: Path | None, output_format: str, *, force: bool
         output: takes the JSON, schema ``profkit.floor/1``; None writes no file.
 
     Raises:
-        ProfkitError: an unknown format, a file that exists or cannot be written, no CUDA device, a failed measurement.
+        ProfkitError: a file that exists or cannot be written, no CUDA device, a failed measurement.
     """
     from profkit.capture import floor as measuring
 
-    if output_format not in FORMATS:
-        raise ProfkitError(f"No format {output_format!r}.{did_you_mean(output_format, FORMATS)}")
     if output is not None and output.exists() and not force:
         raise ProfkitError(f"{output} exists and will not be overwritten. Choose another -o, or add --force.")
     content = measuring.measure(measuring.choose(profiler))

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from profkit.commands.output import FORMATS, json_text, require_format, write
+from profkit import reporters
 from profkit.counting.integrity import no_layers_advice
 from profkit.errors import CannotTellError
 from profkit.model.census import Census
 from profkit.model.selection import Selection
-from profkit.reporters import layers_data
-from profkit.runs import files
+from profkit.reporters.layers import answer
+from profkit.runs.sides import RunFile, census_of, find
 
 
 def layers(specs: Sequence[str], selection: Selection, output_format: str, floor_us: float | None = None) -> None:
@@ -22,32 +22,18 @@ def layers(specs: Sequence[str], selection: Selection, output_format: str, floor
         ProfkitError: bad input.
         CannotTellError: a run has no layers to report; what it does have is printed first.
     """
-    require_format(output_format, FORMATS)
-    named = [(spec, run) for spec in specs for run in files.find(spec)]
+    shown_as = reporters.find(output_format, "layers")
+    named = [(spec, run) for spec in specs for run in find(spec)]
     labels = Counter(run.label for _, run in named)
     # Two runs of one name could not be told apart in the report.
     found = [replace(r, label=f"{spec.rstrip('/')}/{r.label}") if labels[r.label] > 1 else r for spec, r in named]
-    counted = [(run, files.noted(files.census_of(run, selection), run)) for run in found]
-    data = layers_data.report(counted, floor_us)
-    if output_format == "text":
-        from profkit.reporters import terminal
-
-        terminal.print_layers(data, terminal.console())
-    elif output_format == "json":
-        write(json_text(data))
-    elif output_format == "csv":
-        from profkit.reporters import csv_text
-
-        write(csv_text.layers(data))
-    else:
-        from profkit.reporters import markdown
-
-        write(markdown.layers(data))
+    counted = [(run, census_of(run, selection)) for run in found]
+    shown_as.write(answer(counted, floor_us))
     for run, census in counted:
         _require_layers(run, census)
 
 
-def _require_layers(run: files.RunFile, census: Census) -> None:
+def _require_layers(run: RunFile, census: Census) -> None:
     if census.refusal is not None:
         raise CannotTellError(census.refusal.code, f"{run.label}: {census.refusal.message}")
     if not census.kinds or not census.chosen.selected_layers:

@@ -9,14 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profkit.commands.output import json_text, require_format, write
+from profkit import reporters
 from profkit.errors import Exit, ProfkitError
 from profkit.runs.whole_files import write_whole
 
 if TYPE_CHECKING:
     from profkit.sweep.plan import Options
 
-FORMATS = ("text", "csv", "json")
 #: Options that a sweep which is there already is reported by; the others are for measuring.
 _OF_REPORTS = ("--format", "--html", "--force")
 
@@ -26,7 +25,7 @@ class Report:
     """Where a sweep's results go.
 
     Args:
-        output_format: of standard output, one of `FORMATS`.
+        output_format: of standard output, a report of `sweep`.
         html: takes the heat maps; None writes none.
     """
 
@@ -39,7 +38,7 @@ class Report:
         Raises:
             ProfkitError: an unknown format, an HTML file that exists or cannot be written, or no plotly.
         """
-        require_format(self.output_format, FORMATS)
+        reporters.find(self.output_format, "sweep")
         if self.html is None:
             return
         # A link that leads nowhere is something that is there too.
@@ -118,21 +117,9 @@ def _write(data: dict[str, Any], notes: list[str], directory: Path | None, repor
     if missing:
         then = f"; the same command with -o {directory} measures the rest" if directory is not None else ""
         notes.append(f"{len(data['regions'])} of {data['regions_planned']} regions are finished{then}.")
-    if report.output_format == "json":
-        write(json_text(data))
-    elif report.output_format == "csv":
-        from profkit.reporters import csv_text
+    from profkit.reporters.sweep import answer
 
-        write(csv_text.sweep(data))
-    else:
-        from profkit.reporters import sweep_table, terminal
-
-        sweep_table.print_sweep(data, notes, terminal.console())
-    if report.output_format != "text":
-        from profkit.capture.sittings import say
-
-        for note in notes:
-            say(note)
+    reporters.find(report.output_format, "sweep").write(answer(data, notes))
     # Last, so that a full disk does not take with it what was measured.
     if report.html is not None:
         from profkit.reporters.sweep_html import page

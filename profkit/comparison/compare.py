@@ -9,12 +9,12 @@ from profkit.comparison import work as work_status
 from profkit.comparison.align import align, comparable_scopes, layer_pairs, unify
 from profkit.comparison.comparable import FORCEABLE, differing_settings, obstacles
 from profkit.comparison.effects import (
+    Sides,
     disagreements,
     layer_changes,
     net_effect,
     recorded_step_times,
     row_differences,
-    total_difference,
     traced_step_times,
 )
 from profkit.comparison.fusions import find_fusions
@@ -98,7 +98,8 @@ def _compared(
     unpaired = unpaired_rows(census_before, census_after, loose, display)
     rows = [*in_layers, *unpaired, *outside_rows(census_before, census_after, display)]
     count = census_before.selected_layers
-    stats = row_differences(rows, count, (census_before, census_after), samples, thresholds, timed)
+    sides = Sides(census_before, census_after, samples, thresholds, timed)
+    stats = row_differences(rows, sides)
     statuses = statuses_of(rows, stats.notable.tolist(), steps, count)
     findings = [
         Finding(
@@ -124,7 +125,6 @@ def _compared(
         work, why = work_status.from_trace(gone, fusions, dispatched=_dispatched(before, after))
         notes.append(why)
     untraced = recorded_step_times(before, after, "untraced")
-    total = total_difference(in_layers, count, (census_before, census_after), samples, thresholds, timed)
     comparison = Comparison(
         before=before,
         after=after,
@@ -139,8 +139,8 @@ def _compared(
         elsewhere=tuple(elsewhere),
         outside=tuple(findings[len(in_layers) + len(unpaired) :]),
         fusions=tuple(fusions),
-        layers=layer_changes(census_before, census_after, layers, samples, thresholds, timed),
-        net=net_effect(census_before, census_after, selected, untraced, timed, total),
+        layers=layer_changes(layers, sides),
+        net=net_effect(selected, untraced, sides),
         untraced=untraced,
         graph_level=recorded_step_times(before, after, "graph_level"),
         traced=traced_step_times(before, after),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -14,89 +15,62 @@ from profkit.model.census import KindCensus
 from profkit.model.run import StepTimesRecord
 
 
-def row_differences(
-    rows: Sequence[Row],
-    selected_layers: int,
-    censuses: tuple[KindCensus, KindCensus],
-    samples: Samples,
-    thresholds: Thresholds,
-    timed: bool,
-) -> Differences:
+@dataclass(frozen=True)
+class Sides:
+    """What is compared, and how: the kinds of step of both sides, over replays or runs."""
+
+    before: KindCensus
+    after: KindCensus
+    samples: Samples
+    thresholds: Thresholds
+    timed: bool
+
+    def differences(self, before: Floats, after: Floats) -> Differences:
+        """Of many times by step of both sides, shape [rows, steps]; NaN where nothing was timed."""
+        if not self.timed or not len(before):
+            nan, no = np.full(len(before), np.nan), np.zeros(len(before), dtype=np.bool_)
+            return Differences(nan, nan, nan, nan, no, no)
+        return differences(
+            _sampled(before / self.before.step_weight, self.before, self.samples),
+            _sampled(after / self.after.step_weight, self.after, self.samples),
+            self.thresholds,
+        )
+
+
+def row_differences(rows: Sequence[Row], sides: Sides) -> Differences:
     """Per layer per step for selected rows, per step for the rest; an absent side counts as zero, with certainty."""
-    if not rows or not timed:
-        return _untold(len(rows))
-    scale = np.array([1.0 / selected_layers if r.selected else 1.0 for r in rows])[:, None]
-    before = np.stack([r.step_ns_before for r in rows]) * scale
-    after = np.stack([r.step_ns_after for r in rows]) * scale
-    return _over_samples(before, after, censuses, samples, thresholds)
+    scale = np.array([1.0 / sides.before.selected_layers if r.selected else 1.0 for r in rows])[:, None]
+    return sides.differences(*(by_step * scale for by_step in _by_step(rows, sides)))
 
 
-def total_difference(
-    rows: Sequence[Row],
-    selected_layers: int,
-    censuses: tuple[KindCensus, KindCensus],
-    samples: Samples,
-    thresholds: Thresholds,
-    timed: bool,
-) -> Differences:
-    """The difference of a selected layer's whole time, tested alone."""
-    mine = [r for r in rows if r.selected]
-    if not mine or not timed:
-        return _untold(1)
-    before = np.stack([r.step_ns_before for r in mine]).sum(axis=0)[None, :] / selected_layers
-    after = np.stack([r.step_ns_after for r in mine]).sum(axis=0)[None, :] / selected_layers
-    return _over_samples(before, after, censuses, samples, thresholds)
+def _by_step(rows: Sequence[Row], sides: Sides) -> tuple[Floats, Floats]:
+    """Nanoseconds of each row by step on both sides, shape [rows, steps]."""
+    steps = (sides.before.kind.steps, sides.after.kind.steps)
+    before, after = (np.zeros((len(rows), n)) for n in steps)
+    for index, row in enumerate(rows):
+        before[index], after[index] = row.step_ns_before, row.step_ns_after
+    return before, after
 
 
-def _untold(count: int) -> Differences:
-    """Where nothing was timed."""
-    nan, no = np.full(count, np.nan), np.zeros(count, dtype=np.bool_)
-    return Differences(nan, nan, nan, nan, no, no)
-
-
-def _over_samples(
-    before: Floats,
-    after: Floats,
-    censuses: tuple[KindCensus, KindCensus],
-    samples: Samples,
-    thresholds: Thresholds,
-) -> Differences:
-    """The rows' times by step, shape [rows, steps], compared over replays or runs."""
-    before, after = (
-        _sampled(by_step / census.step_weight, census, samples)
-        for by_step, census in zip((before, after), censuses, strict=True)
-    )
-    return differences(before, after, thresholds)
-
-
-def layer_changes(
-    before: KindCensus,
-    after: KindCensus,
-    pairs: Sequence[tuple[int, int]],
-    samples: Samples,
-    thresholds: Thresholds,
-    timed: bool,
-) -> list[LayerChange]:
+def layer_changes(pairs: Sequence[tuple[int, int]], sides: Sides) -> list[LayerChange]:
     """Each selected layer on its own."""
+    before, after = sides.before, sides.after
     chosen = before.layers["selected"].to_numpy()
     pairs = [(b, a) for b, a in pairs if chosen[b]]
-    sides = [_by_layer(c, [p[i] for p in pairs]) for i, c in enumerate((before, after))]
-    by_step = [_sampled(side[1], census, samples) for side, census in zip(sides, (before, after), strict=True)]
-    stats = differences(by_step[0], by_step[1], thresholds) if timed else None
-    changes: list[LayerChange] = []
-    for row, (b, _) in enumerate(pairs):
-        layer = before.layers.iloc[b]
-        mean = float(by_step[0][row].mean()) if timed else 0.0
-        changes.append(
-            LayerChange(
-                name=f"{layer['number']} ({layer['kind']})",
-                launches_before=sides[0][0][row] / before.kind.steps,
-                launches_after=sides[1][0][row] / after.kind.steps,
-                share=float(stats.delta[row]) / mean if stats is not None and mean else float("nan"),
-                notable=stats is not None and bool(stats.notable[row]),
-            )
+    launches_before, ns_before = _by_layer(before, [b for b, _ in pairs])
+    launches_after, ns_after = _by_layer(after, [a for _, a in pairs])
+    stats = sides.differences(ns_before, ns_after)
+    means = _sampled(ns_before / before.step_weight, before, sides.samples).mean(axis=1)
+    return [
+        LayerChange(
+            name=f"{before.layers['number'].iat[b]} ({before.layers['kind'].iat[b]})",
+            launches_before=launches_before[row] / before.kind.steps,
+            launches_after=launches_after[row] / after.kind.steps,
+            share=float(stats.delta[row] / means[row]) if sides.timed and means[row] else float("nan"),
+            notable=bool(stats.notable[row]),
         )
-    return changes
+        for row, (b, _) in enumerate(pairs)
+    ]
 
 
 def _by_layer(census: KindCensus, layers: Sequence[int]) -> tuple[list[int], Floats]:
@@ -107,7 +81,7 @@ def _by_layer(census: KindCensus, layers: Sequence[int]) -> tuple[list[int], Flo
     for row, layer in enumerate(layers):
         mine = np.flatnonzero(slots["selected"].to_numpy() & (slots["layer"].to_numpy() == layer))
         launches.append(int(slots["launches"].to_numpy()[mine].sum()))
-        by_step[row] = census.slot_ns[mine].sum(axis=0) / census.step_weight
+        by_step[row] = census.slot_ns[mine].sum(axis=0)
     return launches, by_step
 
 
@@ -131,19 +105,12 @@ def _sampled(by_step: Floats, census: KindCensus, samples: Samples) -> Floats:
     return by_step
 
 
-def net_effect(
-    before: KindCensus,
-    after: KindCensus,
-    selected: Sequence[Finding],
-    untraced: StepTimes | None,
-    timed: bool,
-    total: Differences,
-) -> Net:
-    """What the selected rows' launches and times add up to, and what share of the step that is.
-
-    Args:
-        total: from `total_difference`.
-    """
+def net_effect(selected: Sequence[Finding], untraced: StepTimes | None, sides: Sides) -> Net:
+    """What the selected rows' launches and times add up to, and what share of the step that is."""
+    before, after, timed = sides.before, sides.after, sides.timed
+    # A layer's whole time, tested alone.
+    whole_rows = _by_step([f.row for f in selected], sides)
+    total = sides.differences(*(ns.sum(axis=0)[None, :] / before.selected_layers for ns in whole_rows))
     layers, steps = before.selected_layers, (before.kind.steps, after.kind.steps)
     ns = [sum(f.row.ns_before for f in selected), sum(f.row.ns_after for f in selected)]
     launches = [sum(f.row.launches_before for f in selected), sum(f.row.launches_after for f in selected)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,26 +24,115 @@ from profkit.model.trace import NONE, Diagnostic, Trace
 from profkit.model.wording import counted
 
 
-class PlacedOps:
-    """The ops of `trace`, in its order.
+def take_census(
+    trace: Trace, selection: Selection | None = None, capture_traces: Sequence[CaptureTrace] = ()
+) -> Census:
+    """Count `trace`.
 
     Args:
-        places: for each scope of `attribution` what it says of layers.
-        in_layer: for each op whether it is in a layer.
-        canonical: recorded to canonical name.
+        capture_traces: what `selection.capture_trace` names, read.
+
+    Raises:
+        ProfkitError: the selection matches nothing, or a regular expression is wrong.
+    """
+    selection = selection or Selection()
+    attribution = attribute(trace, capture_traces)
+    steps = find_steps(trace, attribution, selection.steps)
+    attribution = attribute_in_steps(attribution, steps, selection.hints)
+    ops = _PlacedOps(trace, attribution, steps)
+    wanted = Wanted(selection)
+    kinds = [_kind_census(ops, index, kind, wanted) for index, kind in enumerate(steps.kinds)]
+    ledger, beyond = _ledger_and_beyond(ops)
+    refusal = refuse(trace, attribution, steps)
+    default = _default_kind(kinds, selection)
+    silent = silent_nodes(trace, attribution)
+    times = [sum(int(k.layers[column].sum()) for k in kinds) for column in ("kernel_ns", "busy_ns")]
+    overlap = overlapping_ops(trace, *times)
+    silent_note = []
+    if silent.count:
+        nodes = f"{counted(silent.count, 'node')} of the replayed graphs, {silent.in_layers} of them in layers,"
+        message = f"{nodes} never ran an op: host or empty nodes, or lost ops."
+        silent_note.append(Diagnostic("nodes-without-ops", message))
+    lost = eager_launches_without_ops(trace, attribution)
+    census = Census(
+        info=trace.info,
+        selection=selection,
+        methods=attribution.counts(),
+        ledger=ledger,
+        kinds=kinds,
+        default=default,
+        beyond_steps=beyond,
+        step_method=steps.method,
+        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *lost, *overlap),
+        refusal=refusal,
+        display=kernel_names.display_names(ops.canonical.values()),
+        silent_nodes=silent,
+        processes_with_ops=int(trace.ops["process"].nunique()),
+        phase=attribution.phase,
+    )
+    if refusal is None and kinds:
+        _require_match(census)
+    return census
+
+
+def _kind_census(ops: _PlacedOps, index: int, kind: StepKind, wanted: Wanted) -> KindCensus:
+    of_kind = np.flatnonzero(ops.steps.kind == index)
+    local = np.full(len(ops.steps.kind) + 1, -1, dtype=np.int64)  # the last element stands for "no step"
+    local[of_kind] = np.arange(len(of_kind))
+    step = local[ops.steps.step]
+    rows = np.flatnonzero(step >= 0)
+    inside = ops.in_layer[rows]
+    layered, layered_step = rows[inside], step[rows[inside]]
+    layer_of = _layer_of_scope(ops, layered)
+    slots, slot_ns = _launch_slots(ops, layered, layered_step, kind, layer_of, wanted)
+    layers = _layer_sums(ops, layered, layered_step, slots, layer_of)
+    outside, outside_ns = _outside_layers(ops, rows[~inside], step[rows[~inside]], kind.steps)
+    _, step_span_ns = busy_and_span(ops.start[rows], ops.end[rows], step[rows])
+    one_run = np.zeros(kind.steps, dtype=np.int64)
+    return KindCensus(
+        kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns, one_run, one_run, np.ones(kind.steps)
+    )
+
+
+def _default_kind(kinds: Sequence[KindCensus], selection: Selection) -> int:
+    if selection.graph is None:
+        return next((i for i, k in enumerate(kinds) if len(k.layers)), 0)
+    for index, census in enumerate(kinds):
+        if selection.graph in (census.kind.id, census.kind.id.split()[-1]):
+            return index
+    shown = ", ".join(k.kind.id for k in kinds) or "none"
+    raise ProfkitError(f"--graph {selection.graph!r} names no kind of step. There are: {shown}.")
+
+
+def _require_match(census: Census) -> None:
+    chosen, selection = census.chosen, census.selection
+    if not len(chosen.layers):
+        return
+    if not chosen.selected_layers:
+        asked = {"--layers": selection.layers, "--layer-kind": selection.layer_kind}
+        given = " with ".join(f"{option} {value!r}" for option, value in asked.items() if value is not None)
+        shown = ", ".join(sorted(set(chosen.layers["kind"]))[:12])
+        raise NothingSelectedError(f"{given} matches no layer. Kinds of layer in the trace: {shown}.")
+    if selection.scope is not None and not len(chosen.selected_slots):
+        shown = ", ".join(sorted({s for s in chosen.slots["inside"] if s})[:12]) or "none"
+        raise NothingSelectedError(
+            f"--scope {selection.scope!r} matches nothing inside the layers. Scopes there: {shown}."
+        )
+
+
+class _PlacedOps:
+    """The ops of a trace as columns, in its order.
+
+    `places` is for each scope what it says of layers, `in_layer` for each op whether it is in one, `canonical` leads
+    from recorded to canonical names.
     """
 
-    def __init__(
-        self,
-        trace: Trace,
-        attribution: Attribution,
-        steps: Steps,
-        places: Sequence[Place],
-        in_layer: npt.NDArray[np.bool_],
-        canonical: Mapping[str, str],
-    ) -> None:
-        self.trace, self.attribution, self.steps, self.places = trace, attribution, steps, places
-        self.in_layer, self.canonical = in_layer, canonical
+    def __init__(self, trace: Trace, attribution: Attribution, steps: Steps) -> None:
+        self.trace, self.attribution, self.steps = trace, attribution, steps
+        self.places: Sequence[Place] = [place(path) for path in attribution.paths]
+        names_layer = np.array([p.layer is not None for p in self.places], dtype=bool)
+        self.in_layer = names_layer[attribution.scope] & (attribution.method > 0)
+        self.canonical = {n: kernel_names.canonical(n) for n in trace.ops["name"].cat.categories}
         self.start, self.end = trace.ops["start"].to_numpy(), trace.ops["end"].to_numpy()
         self.name = trace.ops["name"].cat.codes.to_numpy().astype(np.int64)
         self.names: list[str] = trace.ops["name"].cat.categories.tolist()
@@ -62,7 +151,7 @@ class PlacedOps:
         )
 
 
-def first_of(codes: npt.NDArray[np.int64], count: int) -> Ints:
+def _first_of(codes: npt.NDArray[np.int64], count: int) -> Ints:
     """The position at which each code occurs first."""
     first = np.empty(count, dtype=np.int64)
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
@@ -101,7 +190,7 @@ def busy_and_span(start_ns: Ints, end_ns: Ints, group: Ints) -> tuple[Ints, Ints
 
 
 @dataclass(frozen=True)
-class LayerOfScope:
+class _LayerOfScope:
     """The layers of one kind of step.
 
     Args:
@@ -115,7 +204,7 @@ class LayerOfScope:
     layers: pd.DataFrame
 
 
-def layer_of_scope(ops: PlacedOps, rows: Ints) -> LayerOfScope:
+def _layer_of_scope(ops: _PlacedOps, rows: Ints) -> _LayerOfScope:
     """Which scopes are one layer. Two scopes that name layer 3 under different outer ranges are one layer (the
     graph's capture and the step around eager work, say), unless one method found several such: then they are
     layers of different models."""
@@ -153,15 +242,15 @@ def layer_of_scope(ops: PlacedOps, rows: Ints) -> LayerOfScope:
             "scope": pd.Series([" + ".join(kinds[r].values()) for r in order.values()], dtype=object),
         }
     )
-    return LayerOfScope(row, inside, layers)
+    return _LayerOfScope(row, inside, layers)
 
 
-def layer_sums(ops: PlacedOps, rows: Ints, step: Ints, slots: pd.DataFrame, layer_of: LayerOfScope) -> pd.DataFrame:
+def _layer_sums(ops: _PlacedOps, rows: Ints, step: Ints, slots: pd.DataFrame, layer_of: _LayerOfScope) -> pd.DataFrame:
     """`KindCensus.layers`.
 
     Args:
         rows: the ops in layers, in the steps `step`.
-        slots: from `census_slots.launch_slots`.
+        slots: from `_launch_slots`.
     """
     layers = layer_of.layers
     count = max(len(layers), 1)
@@ -182,8 +271,8 @@ def _summed(values: Ints, group: Ints, count: int) -> Ints:
     return np.bincount(group, weights=values, minlength=count).astype(np.int64)[:count]
 
 
-def launch_slots(
-    ops: PlacedOps, rows: Ints, step: Ints, kind: StepKind, layer_of: LayerOfScope, wanted: Wanted
+def _launch_slots(
+    ops: _PlacedOps, rows: Ints, step: Ints, kind: StepKind, layer_of: _LayerOfScope, wanted: Wanted
 ) -> tuple[pd.DataFrame, Ints]:
     """`KindCensus.slots` and `KindCensus.slot_ns` of the ops at `rows`, which are in layers.
 
@@ -197,7 +286,7 @@ def launch_slots(
     else:
         codes, unique = _by_occurrence(ops, rows, step, _place_codes(scope, layer_of))
     count = len(unique)
-    first = first_of(codes, count)
+    first = _first_of(codes, count)
     ns = np.bincount(codes * steps + step, weights=ops.end[rows] - ops.start[rows], minlength=count * steps)
     slot_ns = ns.astype(np.int64).reshape(count, steps)
     launches = np.bincount(codes, minlength=count)
@@ -220,7 +309,7 @@ def launch_slots(
     return slots, slot_ns[order]
 
 
-def _place_codes(scope: Ints, layer_of: LayerOfScope) -> Ints:
+def _place_codes(scope: Ints, layer_of: _LayerOfScope) -> Ints:
     """One code for scopes that are the same place of the same layer in different steps."""
     codes: dict[tuple[int, str], int] = {}
     used = pd.unique(scope)
@@ -230,7 +319,7 @@ def _place_codes(scope: Ints, layer_of: LayerOfScope) -> Ints:
     return lookup[scope]
 
 
-def _by_occurrence(ops: PlacedOps, rows: Ints, step: Ints, where: Ints) -> tuple[Ints, Ints]:
+def _by_occurrence(ops: _PlacedOps, rows: Ints, step: Ints, where: Ints) -> tuple[Ints, Ints]:
     place_and_name = (where * len(ops.names) + ops.name[rows]) * len(ops.op_kinds) + ops.op_kind[rows]
     group, _ = pd.factorize(place_and_name)
     groups = int(group.max()) + 1 if len(group) else 1
@@ -246,7 +335,7 @@ def _by_occurrence(ops: PlacedOps, rows: Ints, step: Ints, where: Ints) -> tuple
 _NUMBER = re.compile(r"\d+")
 
 
-def outside_layers(ops: PlacedOps, rows: Ints, step: Ints, steps: int) -> tuple[pd.DataFrame, Ints]:
+def _outside_layers(ops: _PlacedOps, rows: Ints, step: Ints, steps: int) -> tuple[pd.DataFrame, Ints]:
     """`KindCensus.outside` and `KindCensus.outside_ns` of the ops at `rows`, in the steps `step`."""
     table, codes = _by_place(ops, rows)
     weights = ops.end[rows] - ops.start[rows]
@@ -254,7 +343,7 @@ def outside_layers(ops: PlacedOps, rows: Ints, step: Ints, steps: int) -> tuple[
     return table, ns.reshape(len(table), steps)
 
 
-def ledger_and_beyond(ops: PlacedOps) -> tuple[Ledger, pd.DataFrame]:
+def _ledger_and_beyond(ops: _PlacedOps) -> tuple[Ledger, pd.DataFrame]:
     """Where every op went, and `Census.beyond_steps`."""
     in_step = ops.steps.step >= 0
     scope, placed = ops.attribution.scope, ops.attribution.method > 0
@@ -280,7 +369,7 @@ def ledger_and_beyond(ops: PlacedOps) -> tuple[Ledger, pd.DataFrame]:
     return ledger, beyond
 
 
-def _by_place(ops: PlacedOps, rows: Ints, *, warm_up: bool = False) -> tuple[pd.DataFrame, Ints]:
+def _by_place(ops: _PlacedOps, rows: Ints, *, warm_up: bool = False) -> tuple[pd.DataFrame, Ints]:
     """Ops outside layers, grouped by where they are and by name, in order of first appearance. Ranges that differ
     only in their numbers (one a step, say) are one place."""
     scope, method = ops.attribution.scope[rows].astype(np.int64), ops.attribution.method[rows]
@@ -293,7 +382,7 @@ def _by_place(ops: PlacedOps, rows: Ints, *, warm_up: bool = False) -> tuple[pd.
         where = np.where(ops.in_layer[rows], fixed.index(WARM_UP), where)
     key = (where * len(ops.names) + ops.name[rows]) * len(ops.op_kinds) + ops.op_kind[rows]
     codes, unique = pd.factorize(key)
-    first = first_of(codes, len(unique))
+    first = _first_of(codes, len(unique))
     table = ops.named(rows[first])
     table.insert(0, "where", pd.Series([[*fixed, *labels][w] for w in where[first]], dtype=object))
     table["launches"] = np.bincount(codes, minlength=len(unique))
@@ -302,7 +391,7 @@ def _by_place(ops: PlacedOps, rows: Ints, *, warm_up: bool = False) -> tuple[pd.
     return table, codes.astype(np.int64)
 
 
-def _outside_labels(ops: PlacedOps, scope: Ints) -> tuple[Ints, list[str]]:
+def _outside_labels(ops: _PlacedOps, scope: Ints) -> tuple[Ints, list[str]]:
     """For each scope a label's index; the label is the path, with ``#`` for numbers where several share it."""
     used = pd.unique(scope).tolist()
     shapes: dict[str, list[int]] = {}
@@ -314,102 +403,3 @@ def _outside_labels(ops: PlacedOps, scope: Ints) -> tuple[Ints, list[str]]:
         lookup[members] = len(labels)
         labels.append(shape if len(members) > 1 else ops.places[members[0]].path)
     return lookup[scope], labels
-
-
-def take_census(
-    trace: Trace, selection: Selection | None = None, capture_traces: Sequence[CaptureTrace] = ()
-) -> Census:
-    """Count `trace`.
-
-    Args:
-        capture_traces: what `selection.capture_trace` names, read.
-
-    Raises:
-        ProfkitError: the selection matches nothing, or a regular expression is wrong.
-    """
-    selection = selection or Selection()
-    attribution = attribute(trace, capture_traces)
-    steps = find_steps(trace, attribution, selection.steps)
-    attribution = attribute_in_steps(attribution, steps, selection.hints)
-    places = [place(path) for path in attribution.paths]
-    in_layer = np.array([p.layer is not None for p in places], dtype=bool)[attribution.scope] & (attribution.method > 0)
-    canonical = {n: kernel_names.canonical(n) for n in trace.ops["name"].cat.categories}
-    ops = PlacedOps(trace, attribution, steps, places, in_layer, canonical)
-    wanted = Wanted(selection)
-    kinds = [_kind_census(ops, index, kind, wanted) for index, kind in enumerate(steps.kinds)]
-    ledger, beyond = ledger_and_beyond(ops)
-    refusal = refuse(trace, attribution, steps)
-    default = _default_kind(kinds, selection)
-    silent = silent_nodes(trace, attribution)
-    times = [sum(int(k.layers[column].sum()) for k in kinds) for column in ("kernel_ns", "busy_ns")]
-    overlap = overlapping_ops(trace, *times)
-    silent_note = []
-    if silent.count:
-        nodes = f"{counted(silent.count, 'node')} of the replayed graphs, {silent.in_layers} of them in layers,"
-        message = f"{nodes} never ran an op: host or empty nodes, or lost ops."
-        silent_note.append(Diagnostic("nodes-without-ops", message))
-    lost = eager_launches_without_ops(trace, attribution)
-    census = Census(
-        info=trace.info,
-        selection=selection,
-        methods=attribution.counts(),
-        ledger=ledger,
-        kinds=kinds,
-        default=default,
-        beyond_steps=beyond,
-        step_method=steps.method,
-        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *lost, *overlap),
-        refusal=refusal,
-        display=kernel_names.display_names(canonical.values()),
-        silent_nodes=silent,
-        processes_with_ops=int(trace.ops["process"].nunique()),
-        phase=attribution.phase,
-    )
-    if refusal is None and kinds:
-        _require_match(census)
-    return census
-
-
-def _kind_census(ops: PlacedOps, index: int, kind: StepKind, wanted: Wanted) -> KindCensus:
-    of_kind = np.flatnonzero(ops.steps.kind == index)
-    local = np.full(len(ops.steps.kind) + 1, -1, dtype=np.int64)  # the last element stands for "no step"
-    local[of_kind] = np.arange(len(of_kind))
-    step = local[ops.steps.step]
-    rows = np.flatnonzero(step >= 0)
-    inside = ops.in_layer[rows]
-    layered, layered_step = rows[inside], step[rows[inside]]
-    layer_of = layer_of_scope(ops, layered)
-    slots, slot_ns = launch_slots(ops, layered, layered_step, kind, layer_of, wanted)
-    layers = layer_sums(ops, layered, layered_step, slots, layer_of)
-    outside, outside_ns = outside_layers(ops, rows[~inside], step[rows[~inside]], kind.steps)
-    _, step_span_ns = busy_and_span(ops.start[rows], ops.end[rows], step[rows])
-    one_run = np.zeros(kind.steps, dtype=np.int64)
-    return KindCensus(
-        kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns, one_run, one_run, np.ones(kind.steps)
-    )
-
-
-def _default_kind(kinds: Sequence[KindCensus], selection: Selection) -> int:
-    if selection.graph is None:
-        return next((i for i, k in enumerate(kinds) if len(k.layers)), 0)
-    for index, census in enumerate(kinds):
-        if selection.graph in (census.kind.id, census.kind.id.split()[-1]):
-            return index
-    shown = ", ".join(k.kind.id for k in kinds) or "none"
-    raise ProfkitError(f"--graph {selection.graph!r} names no kind of step. There are: {shown}.")
-
-
-def _require_match(census: Census) -> None:
-    chosen, selection = census.chosen, census.selection
-    if not len(chosen.layers):
-        return
-    if not chosen.selected_layers:
-        asked = {"--layers": selection.layers, "--layer-kind": selection.layer_kind}
-        given = " with ".join(f"{option} {value!r}" for option, value in asked.items() if value is not None)
-        shown = ", ".join(sorted(set(chosen.layers["kind"]))[:12])
-        raise NothingSelectedError(f"{given} matches no layer. Kinds of layer in the trace: {shown}.")
-    if selection.scope is not None and not len(chosen.selected_slots):
-        shown = ", ".join(sorted({s for s in chosen.slots["inside"] if s})[:12]) or "none"
-        raise NothingSelectedError(
-            f"--scope {selection.scope!r} matches nothing inside the layers. Scopes there: {shown}."
-        )

@@ -23,6 +23,9 @@ from profkit.model.scope import place
 from profkit.model.steps import UNDER_RECORDED_SHARE, WHOLE_RECORDING, StepKind, Steps
 from profkit.model.trace import NONE, Diagnostic, Trace, joint_key
 
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
 _NUMBER = re.compile(r"\d+")
 
 
@@ -121,9 +124,9 @@ def _inside_layer(family: pd.DataFrame, attribution: Attribution) -> bool:
     return place(scopes.paths[int(at[0])]).layer is not None
 
 
-def _held(family: pd.DataFrame, launches: pd.DataFrame) -> npt.NDArray[np.int64]:
+def _held(family: pd.DataFrame, launches: pd.DataFrame) -> Ints:
     """How many of `launches` start inside each range of `family`, on its process and thread."""
-    held: list[npt.NDArray[np.int64]] = []
+    held: list[Ints] = []
     starts = {k: np.sort(g["start"].to_numpy()) for k, g in launches.groupby(["process", "thread"], sort=False)}
     for key, group in family.groupby(["process", "thread"], sort=False):
         mine = starts.get(key, np.empty(0, np.int64))
@@ -173,13 +176,13 @@ def _silent_note(silent: int, launched: int) -> list[Diagnostic]:
 
 def grouped(
     trace: Trace,
-    group: npt.NDArray[np.int64],
+    group: Ints,
     method: str,
     notes: list[Diagnostic],
     *,
     silent: int = 0,
     launched: int = 0,
-    partial: npt.NDArray[np.int64] | None = None,
+    partial: Ints | None = None,
     one_launch: bool = False,
 ) -> Steps:
     """Number the groups by start, leave incomplete ones out and sort the rest into kinds.
@@ -223,15 +226,15 @@ def grouped(
     return Steps(step, kind, kinds, method, int(lost.sum()), launched, tuple(notes), share > UNDER_RECORDED_SHARE)
 
 
-def _launch_codes(ops: pd.DataFrame) -> tuple[npt.NDArray[np.int64], int]:
+def _launch_codes(ops: pd.DataFrame) -> tuple[Ints, int]:
     """The launch that each op comes from, numbered, and how many there are."""
     codes, unique = pd.factorize(joint_key(ops["process"].to_numpy(), ops["correlation"].to_numpy()))
     return codes.astype(np.int64), len(unique)
 
 
 def _signatures(
-    ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int, launch: npt.NDArray[np.int64], launches: int
-) -> tuple[npt.NDArray[np.int64], list[str | None]]:
+    ops: pd.DataFrame, step: Ints, count: int, launch: Ints, launches: int
+) -> tuple[Ints, list[str | None]]:
     """What makes two steps one kind: the executable graph where one graph is the whole step, else the op sequence."""
     graph = graph_ids(ops)
     lowest = np.full(count, np.iinfo(np.int64).max, dtype=np.int64)
@@ -274,18 +277,18 @@ class _Ranks:
         processes: signature to the processes that have such steps.
     """
 
-    signature: npt.NDArray[np.int64]
-    graph: npt.NDArray[np.int64]
+    signature: Ints
+    graph: Ints
     processes: dict[int, set[int]]
 
 
 def _same_over_ranks(
     ops: pd.DataFrame,
-    step: npt.NDArray[np.int64],
-    signature: npt.NDArray[np.int64],
-    process: npt.NDArray[np.int64],
-    graph: npt.NDArray[np.int64],
-    one_graph: npt.NDArray[np.bool_],
+    step: Ints,
+    signature: Ints,
+    process: Ints,
+    graph: Ints,
+    one_graph: Flags,
 ) -> _Ranks:
     """Graphs of different processes that run the same sequence are one kind: the ranks of a job. A process may have
     several such graphs; they are matched in the order of their ids, which is the order of capture."""
@@ -310,9 +313,7 @@ def _same_over_ranks(
     return _Ranks(joined, ids, processes)
 
 
-def _launches_in(
-    step: npt.NDArray[np.int64], count: int, launch: npt.NDArray[np.int64], launches: int
-) -> npt.NDArray[np.int64]:
+def _launches_in(step: Ints, count: int, launch: Ints, launches: int) -> Ints:
     """How many launches each step's ops come from."""
     if launch is step:
         return np.ones(count, dtype=np.int64)
@@ -320,7 +321,7 @@ def _launches_in(
     return np.bincount(pairs // launches, minlength=count)
 
 
-def _sequence_hashes(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+def _sequence_hashes(ops: pd.DataFrame, step: Ints, count: int) -> Ints:
     """A hash of each step's op names in order on each stream; streams may interleave differently from step to step."""
     stream, _ = pd.factorize(joint_key(ops["device"].to_numpy(), ops["stream"].to_numpy()))
     order = np.lexsort((ops["start"].to_numpy(), stream, step))
@@ -336,7 +337,7 @@ def _sequence_hashes(ops: pd.DataFrame, step: npt.NDArray[np.int64], count: int)
 
 
 def _kinds(
-    ops: pd.DataFrame, step: npt.NDArray[np.int32], signature: npt.NDArray[np.int64], label: list[str | None]
+    ops: pd.DataFrame, step: npt.NDArray[np.int32], signature: Ints, label: list[str | None]
 ) -> tuple[list[StepKind], npt.NDArray[np.int32]]:
     codes, unique = pd.factorize(signature)
     inside = step >= 0
@@ -366,12 +367,12 @@ _RARE, _MISSING = 0.1, 0.1
 
 def without_nodes(
     ops: pd.DataFrame,
-    step: npt.NDArray[np.int64],
+    step: Ints,
     count: int,
-    replay: npt.NDArray[np.int64],
+    replay: Ints,
     replays: int,
     notes: list[Diagnostic],
-) -> npt.NDArray[np.bool_]:
+) -> Flags:
     """Steps with a replay that misses nodes which other replays of its graph ran, or that ran a node twice.
 
     A replay is one launch of a graph; a step may launch one graph several times, or several graphs.
@@ -409,9 +410,7 @@ def without_nodes(
     return lost
 
 
-def _nodes_of(
-    replay: npt.NDArray[np.int64], replays: int, node: npt.NDArray[np.int64], nodes: int, kind: Any, kinds: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _nodes_of(replay: Ints, replays: int, node: Ints, nodes: int, kind: Any, kinds: int) -> tuple[Ints, Ints]:
     """How many different nodes each replay ran, and how many all replays of each graph ran together."""
     pair = replay * nodes + node
     if replays * nodes <= 8 * len(pair):
@@ -428,11 +427,11 @@ def _nodes_of(
 
 def without_ops(
     ops: pd.DataFrame,
-    step: npt.NDArray[np.int64],
-    signature: npt.NDArray[np.int64],
+    step: Ints,
+    signature: Ints,
     by_sequence: Sequence[bool],
     notes: list[Diagnostic],
-) -> npt.NDArray[np.bool_]:
+) -> Flags:
     """Replays without nodes that ran, in order, nearly all of what many more replays ran, and nothing else.
 
     Args:
@@ -468,7 +467,7 @@ def without_ops(
     return lost
 
 
-def _sequence(ops: pd.DataFrame, step: npt.NDArray[np.int64], wanted: int) -> list[tuple[int, int, int]]:
+def _sequence(ops: pd.DataFrame, step: Ints, wanted: int) -> list[tuple[int, int, int]]:
     """Stream and name of the ops of one replay, stream by stream in order."""
     mine = ops.iloc[np.flatnonzero(step == wanted)].sort_values(["device", "stream", "start"])
     columns = (mine["device"], mine["stream"], mine["name"].cat.codes)
@@ -480,7 +479,7 @@ def _embeds(part: Sequence[object], whole: Sequence[object]) -> bool:
     return all(any(op == other for other in rest) for op in part)
 
 
-def graph_ids(ops: pd.DataFrame) -> npt.NDArray[np.int64]:
+def graph_ids(ops: pd.DataFrame) -> Ints:
     """The executable graph of each op, `NONE` for eager ops. An nsys node id holds its graph's id in the upper half;
     exports before 2025.5 have no column for it."""
     graph, node = ops["graph"].to_numpy(), ops["node"].to_numpy()

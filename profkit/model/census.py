@@ -1,8 +1,8 @@
 """The census of a trace: launches and time per layer and per kernel, with everything outside layers in rows of its own.
 
-Data only; `accounting.take_census` makes it. Counts and nanoseconds are integers summed over the steps of a kind; "per
-layer per step" is such a sum over (layers × steps). Every op of the trace is in exactly one place, and `Ledger` says in
-which.
+Data only; `profkit.counting.count.take_census` makes it. Counts and nanoseconds are integers summed over the steps of a
+kind; "per layer per step" is such a sum over (layers × steps). Every op of the trace is in exactly one place, and
+`Ledger` says in which.
 """
 
 from __future__ import annotations

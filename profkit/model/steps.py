@@ -1,6 +1,6 @@
-"""Steps: which ops form one forward pass, and which steps are of the same kind.
+"""Steps: which ops form one forward pass, and which steps are of the same kind; `profkit.counting.steps` finds them.
 
-`step_finding` finds them, `step_grouping` tells their kinds. Kinds are never averaged over.
+Kinds are never averaged over.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,18 +45,26 @@ class Integers:
     """A column of integers.
 
     Args:
-        sources: columns of the table: the value is that of the first which is not NULL. Without any it is `default`.
+        sources: columns of the table, of which it may have some: the value is that of the first which is not NULL.
+            Without any it is `default`.
         default: stands for NULL; where it is None, a NULL is an error.
+        optional: whether the table may have none of `sources`.
         dtype: of the result; a value beyond it is an error.
         zero_is_null: whether a 0 means "none" too.
-        summed: the value is the sum of `sources` instead.
+        summed: the value is the sum of `sources` instead, of which the table must have all.
     """
 
     sources: tuple[str, ...]
     default: int | None = None
     dtype: str = "int64"
+    optional: bool = False
     zero_is_null: bool = False
     summed: bool = False
+
+    def within(self, columns: Set[str]) -> Integers:
+        """The same of the sources that are among `columns`."""
+        known = tuple(source for source in self.sources if source in columns)
+        return replace(self, sources=() if self.summed and known != self.sources else known)
 
 
 @dataclass(frozen=True)
@@ -221,7 +229,12 @@ class Tables(ABC):
     Args:
         path: for messages.
         tables: their names.
+
+    Attributes:
+        of_columns: how the message ends that a column is missing: whose table it is, and what to do.
     """
+
+    of_columns = ". Export or record it again."
 
     def __init__(self, path: Path, tables: Iterable[str]) -> None:
         self.path, self.tables = path, frozenset(tables)
@@ -257,12 +270,20 @@ class Tables(ABC):
         Raises:
             ProfkitError: damaged, a column that is missing, or a value that is none of the kind asked for.
         """
-        numbers = list(dict.fromkeys(source for column in integers.values() for source in column.sources))
-        wanted = dict.fromkeys([*numbers, *texts, *([where.column] if where else [])])
-        missing = [name for name in wanted if name not in self.columns(table)]
+        have = self.columns(table)
+        known = {name: column.within(have) for name, column in integers.items()}
+        missing = [
+            column.sources[0]
+            for name, column in integers.items()
+            if column.sources and not known[name].sources and not column.optional
+        ]
+        missing += [name for name in [*texts, *([where.column] if where else [])] if name not in have]
         if missing:
-            raise ProfkitError(f"{self._place(table)} has no column {', '.join(missing)}. Export or record it again.")
-        return built(self._batches(table, numbers, texts, where), integers, texts, Origin(self._place(table)))
+            raise ProfkitError(
+                f"{self.path}: table {table} has no column {', '.join(dict.fromkeys(missing))}{self.of_columns}"
+            )
+        numbers = list(dict.fromkeys(source for column in known.values() for source in column.sources))
+        return built(self._batches(table, numbers, texts, where), known, texts, Origin(self._place(table)))
 
     def _place(self, table: str) -> str:
         return f"{self.path}, table {table}"

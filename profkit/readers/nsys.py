@@ -7,7 +7,7 @@ or a range refers to are read: the string table of an export also holds the reco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +54,13 @@ _WARNING = 2
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
 _COPY_KINDS |= {10: "PtoP", 11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD"}
 _DETAIL = {
-    "grid_x": ("gridX",),
-    "grid_y": ("gridY",),
-    "grid_z": ("gridZ",),
-    "block_x": ("blockX",),
-    "block_y": ("blockY",),
-    "block_z": ("blockZ",),
-    "registers": ("registersPerThread",),
-    "shared_memory": ("staticSharedMemory", "dynamicSharedMemory"),
+    result: Integers(sources, NONE, "int32", optional=True, summed=len(sources) > 1)
+    for result, sources in {
+        **{f"grid_{axis}": (f"grid{axis.upper()}",) for axis in "xyz"},
+        **{f"block_{axis}": (f"block{axis.upper()}",) for axis in "xyz"},
+        "registers": ("registersPerThread",),
+        "shared_memory": ("staticSharedMemory", "dynamicSharedMemory"),
+    }.items()
 }
 _PARQUET_MAGIC = b"PAR1"
 
@@ -149,6 +148,10 @@ class _Export:
         self._tables = tables
         self._pids: dict[int, int] = {}
         self.version = self._version()
+        tables.of_columns = (
+            f" (export by nsys {self.version}). Export the report again with a current nsys: nsys export -t sqlite "
+            "REPORT.nsys-rep"
+        )
 
     @property
     def processes(self) -> tuple[Process, ...]:
@@ -183,33 +186,25 @@ class _Export:
         return table(schema, whole)
 
     def _activities(self, name: str, kind: str, *, detail: bool) -> Arrays:
-        have = self._tables.columns(name)
-
-        def optional(column: str, default: int = NONE, dtype: str = "int64", *, zero_is_null: bool = False) -> Integers:
-            return Integers((column,) if column in have else (), default, dtype, zero_is_null=zero_is_null)
-
-        # The columns that name an op, best first.
-        named = {"memcpy": ("copyKind",), "memset": ()}.get(kind) or tuple(
-            c for c in ("demangledName", "shortName", "mangledName") if c in have
-        )
-        if kind == "kernel":
-            named = named or ("demangledName",)
-        self._require(name, ["start", "end", *named])
+        named = {
+            "kernel": Integers(("demangledName", "shortName", "mangledName"), NONE),
+            "memcpy": Integers(("copyKind",)),
+            "memset": Integers((), NONE),
+        }
         wanted = {
             "start": Integers(("start",)),
             "end": Integers(("end",)),
-            "name": Integers(named, None if kind == "memcpy" else NONE),
-            "process": optional("globalPid", 0),
-            "device": optional("deviceId", 0, "int32"),
-            "stream": optional("streamId", 0),
-            "correlation": optional("correlationId"),
-            "graph": optional("graphId", zero_is_null=True),
+            "name": named[kind],
+            "process": Integers(("globalPid",), 0, optional=True),
+            "device": Integers(("deviceId",), 0, "int32", optional=True),
+            "stream": Integers(("streamId",), 0, optional=True),
+            "correlation": Integers(("correlationId",), NONE, optional=True),
+            "graph": Integers(("graphId",), NONE, optional=True, zero_is_null=True),
             # An eager op has graphNodeId NULL in new exports and 0 in old ones.
-            "node": optional("graphNodeId", zero_is_null=True),
+            "node": Integers(("graphNodeId",), NONE, optional=True, zero_is_null=True),
         }
-        for result, parts in _DETAIL.items() if detail and kind == "kernel" else ():
-            known = parts if set(parts) <= have else ()
-            wanted[result] = Integers(known, NONE, "int32", summed=len(known) > 1)
+        if detail and kind == "kernel":
+            wanted |= _DETAIL
         return self._with_process(self._tables.integers(name, wanted))
 
     def _op_names(self, kind: str, ids: npt.NDArray[np.int64]) -> Coded:
@@ -238,7 +233,6 @@ class _Export:
         """`Trace.launches`, and how many more had no valid times."""
         if RUNTIME not in self._tables.tables:
             return table(LAUNCHES), 0
-        self._require(RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"])
         called = self._strings(Like("value", begins="cu"))
         calls = {i: (call_name(text), api) for i, text in called.items() if (api := launch_api(text)) is not None}
         if not calls:
@@ -264,13 +258,11 @@ class _Export:
         name = next((t for t in NODE_TABLES if "graphNodeId" in self._tables.columns(t)), None)
         if name is None:
             return table(NODES)
-        self._require(name, ["start", "globalTid", "graphNodeId"])
-        origin = ("originalGraphNodeId",) if "originalGraphNodeId" in self._tables.columns(name) else ()
         wanted = {
-            "node": Integers(("graphNodeId",)),
-            "origin": Integers(origin, NONE, zero_is_null=True),
             "created": Integers(("start",)),
             "process": Integers(("globalTid",), 0),
+            "node": Integers(("graphNodeId",)),
+            "origin": Integers(("originalGraphNodeId",), NONE, optional=True, zero_is_null=True),
         }
         return table(NODES, self._with_thread(self._tables.integers(name, wanted)))
 
@@ -282,16 +274,14 @@ class _Export:
         Args:
             last_ns: when the last op or launch ends.
         """
-        have = self._tables.columns(NVTX)
-        if not have:
+        if NVTX not in self._tables.tables:
             return table(RANGES), 0, []
-        self._require(NVTX, ["start", "end", "eventType", "globalTid"])
         wanted = {
             "start": Integers(("start",)),
             "end": Integers(("end",), _OPEN),
             "style": Integers(("eventType",)),
             "process": Integers(("globalTid",), 0),
-            "domain": Integers(("domainId",) if "domainId" in have else (), 0),
+            "domain": Integers(("domainId",), 0, optional=True),
         }
         columns, texts = self._messages(wanted, (PUSH_POP, START_END))
         columns = self._with_thread(columns)
@@ -333,9 +323,8 @@ class _Export:
 
         That is its `text`, else what its `textId` refers to, else "".
         """
-        have = self._tables.columns(NVTX)
-        own = [name for name in ("text",) if name in have]
-        referred = {"textId": Integers(("textId",) if "textId" in have else (), NONE)}
+        own = ["text"] if "text" in self._tables.columns(NVTX) else []
+        referred = {"textId": Integers(("textId",), NONE, optional=True)}
         columns, texts = self._tables.read(NVTX, {**wanted, **referred}, own, OneOf("eventType", event_types))
         ids = columns.pop("textId")
         message = texts["text"] if own else Coded(np.full(len(ids), NONE, np.int32), [])
@@ -356,11 +345,9 @@ class _Export:
     def devices(self, used: Set[int]) -> dict[int, str]:
         """The devices that ops ran on, index to name; a host may have others."""
         name = "TARGET_INFO_GPU"
-        have = self._tables.columns(name)
-        if not {"id", "name"} <= have:
+        if not {"id", "name"} <= self._tables.columns(name):
             return {}
-        index = Integers(tuple(c for c in ("cuDevice", "id") if c in have), NONE)
-        rows, texts = self._tables.read(name, {"index": index}, ["name"])
+        rows, texts = self._tables.read(name, {"index": Integers(("cuDevice", "id"), NONE)}, ["name"])
         named = zip(rows["index"].tolist(), texts["name"].tolist(), strict=True)
         return {i: name for i, name in named if name and i in used}
 
@@ -399,15 +386,6 @@ class _Export:
         rows, texts = self._tables.read(STRINGS, {"id": Integers(("id",))}, ["value"], where)
         values = zip(rows["id"].tolist(), texts["value"].tolist(), strict=True)
         return {ident: text for ident, text in values if text is not None}
-
-    def _require(self, name: str, columns: Iterable[str]) -> None:
-        """Refuse a table that lacks one of `columns`."""
-        missing = [c for c in columns if c not in self._tables.columns(name)]
-        if missing:
-            raise ProfkitError(
-                f"{self._tables.path}: table {name} has no column {', '.join(missing)} (export by nsys {self.version})"
-                ". Export the report again with a current nsys: nsys export -t sqlite REPORT.nsys-rep"
-            )
 
     def _process_index(self, global_id: int) -> int:
         """The number of the process that a globalPid or globalTid belongs to."""

@@ -16,14 +16,12 @@ from pathlib import Path
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import Diagnostic, Trace
-from profkit.readers import nsys
-from profkit.readers.arrow import Database
+from profkit.readers import SQLITE_MAGIC, nsys
 from profkit.readers.installed import NSYS, Installed, export_command, release
 
 #: What a report begins with; 2023.4 writes its version behind it, as 2023@4@4@54-….
 _MAGIC = b"NVIDIA Tegra Profiler Report"
 _HEADER = re.compile(rb"NVIDIA Tegra Profiler Report (\d{4}(?:@\d+)+)")
-_SQLITE_MAGIC = b"SQLite format 3\x00"
 #: What nsys says of a report that is newer than itself.
 _TOO_NEW = re.compile(r"created in Nsight Systems version \((\d{4}(?:\.\d+)+)")
 
@@ -63,14 +61,11 @@ def _exported(report: Path) -> Iterator[tuple[Path, Diagnostic]]:
             return
         made = Path(elsewhere) / beside.name
         _export(found, report, made)
-        yield (
-            made,
-            Diagnostic(
-                "export-not-kept",
-                f"No {beside.name} can be written beside the report, so nsys {found.version} exported it to a "
-                "temporary file; opening it again will export it again.",
-            ),
+        message = (
+            f"No {beside.name} can be written beside the report, so nsys {found.version} exported it to a temporary "
+            "file; opening it again will export it again."
         )
+        yield made, Diagnostic("export-not-kept", message)
 
 
 def _is_current(export: Path, report: Path) -> bool:
@@ -86,10 +81,8 @@ def _is_export(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        if file.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
-            return False
-    with Database(path) as database:
-        return nsys.is_nsys(database.tables)
+        head = file.read(len(SQLITE_MAGIC))
+    return head == SQLITE_MAGIC and nsys.sniff(head, path)
 
 
 def _nsys_for(report: Path) -> Installed:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from profkit.comparison.model import Comparison, Finding
-from profkit.reporters import rounding
+from profkit.reporters import blocks
 
 #: With more unchanged launches than this in a layer, they share one row.
 MAX_UNCHANGED_ROWS = 12
@@ -33,6 +33,7 @@ class TableRow:
     us_before: int
     us_after: int
     interval: tuple[int, int] | None
+    total: bool = False
 
     @property
     def us_change(self) -> int:
@@ -63,7 +64,7 @@ def build(comparison: Comparison) -> DiffTable:
     """The table of a comparison that has findings."""
     layers = comparison.selected_layers[0]
     rows = _rows(comparison.findings, comparison, layers)
-    total = _sum(rows, "", "total")
+    total = replace(_sum(rows, "", "total"), total=True)
     by_scope: dict[str, list[TableRow]] = {}
     for row in rows:
         by_scope.setdefault(row.where.split("/")[0], []).append(row)
@@ -80,11 +81,11 @@ def build(comparison: Comparison) -> DiffTable:
 
 def _rows(findings: Sequence[Finding], comparison: Comparison, layers: int) -> list[TableRow]:
     per = [Fraction(1, layers * s) for s in comparison.steps]
-    before, after = rounding.apportion_pair(
+    before, after = blocks.apportion_pair(
         [f.row.ns_before * per[0] for f in findings], [f.row.ns_after * per[1] for f in findings], _HUNDREDTH_US
     )
-    launches_before = rounding.apportioned([f.row.launches_before * per[0] for f in findings], _HUNDREDTH)
-    launches_after = rounding.apportioned([f.row.launches_after * per[1] for f in findings], _HUNDREDTH)
+    launches_before = blocks.apportioned([f.row.launches_before * per[0] for f in findings], _HUNDREDTH)
+    launches_after = blocks.apportioned([f.row.launches_after * per[1] for f in findings], _HUNDREDTH)
     return [
         TableRow(
             where=f.row.where,
@@ -107,14 +108,6 @@ def _interval(finding: Finding, change: int) -> tuple[int, int] | None:
     if math.isnan(finding.low):
         return None
     return min(round(finding.low / 10), change), max(round(finding.high / 10), change)
-
-
-def interval(row: TableRow) -> str:
-    """The interval of a row as a cell; empty where it has none."""
-    if row.interval is None:
-        return ""
-    low, high = (rounding.hundredths(end, sign=True) for end in row.interval)
-    return f"{low} … {high}"
 
 
 def _sum(rows: Sequence[TableRow], where: str, name: str) -> TableRow:

@@ -11,8 +11,8 @@ from typing import Any
 from plotly import graph_objects
 from plotly.subplots import make_subplots
 
-from profkit.reporters.sweep_table import heading, region_line
-from profkit.reporters.terminal import clean
+from profkit.reporters.blocks import clean
+from profkit.reporters.sweep import heading, region_line
 
 #: The colour scale ends here: what takes half as long again as the best is of no further interest.
 _WORST_RATIO = 1.5

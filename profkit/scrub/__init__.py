@@ -13,6 +13,7 @@ import pandas as pd
 from profkit import readers
 from profkit.errors import ProfkitError
 from profkit.model.trace import Trace
+from profkit.readers.dispatch import TRACE_FILE
 from profkit.scrub.fields import kept_text
 
 
@@ -39,7 +40,6 @@ SCRUBBERS = [
 ]
 #: What a copy's name may say of its form; a report becomes its export.
 _SUFFIXES = (".sqlite", ".kineto.json.gz", ".kineto.json", ".json.gz", ".json")
-_DISPATCH_FILE = "dispatch.json"
 
 
 def scrub_trace(source: Path, target: Path) -> None:
@@ -61,7 +61,7 @@ def scrub_trace(source: Path, target: Path) -> None:
 
 def trace_name(source: Path) -> str:
     """A name for the scrubbed copy of a run's trace that says its form alone."""
-    if source.name == _DISPATCH_FILE:
+    if source.name == TRACE_FILE:
         return source.name
     return "trace" + next((suffix for suffix in _SUFFIXES if source.name.endswith(suffix)), _SUFFIXES[0])
 

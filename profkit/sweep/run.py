@@ -156,7 +156,7 @@ def _clock(device: str, phases: Phases) -> Clock:
 
 def _facts(plan: Plan, clock: Clock) -> dict[str, Any]:
     """What all regions have in common."""
-    from profkit.capture.device import describe_device, describe_versions
+    from profkit.capture.device import CPU, describe_device, describe_versions
 
     options = plan.options
     on_gpu = options.device == "cuda"
@@ -167,7 +167,7 @@ def _facts(plan: Plan, clock: Clock) -> dict[str, Any]:
             "source": "file" if ":" in options.workload else "shipped",
             "sha256": sittings.source_digest(options.workload),
         },
-        "device": describe_device() if on_gpu else _cpu(),
+        "device": describe_device() if on_gpu else CPU,
         "versions": {"profkit": __version__, **describe_versions()},
         "seed": options.seed,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -180,9 +180,3 @@ def _facts(plan: Plan, clock: Clock) -> dict[str, Any]:
             options.orders, options.replays, options.screen, {state: clock.methods[state] for state in plan.states}
         ),
     }
-
-
-def _cpu() -> dict[str, Any]:
-    """The `device` field of a sweep on the CPU, with the fields of `describe_device`."""
-    fields = ("compute_capability", "multiprocessors", "memory_bytes")
-    return {"name": "cpu", "vendor": "none", "count": 0, **dict.fromkeys(fields)}

@@ -15,7 +15,7 @@ from recording import Op, step_recording
 from rich.console import Console
 
 from profkit.comparison.model import Comparison
-from profkit.reporters import diff_table, markdown, rounding, terminal
+from profkit.reporters import blocks, diff, diff_table, markdown, terminal
 
 EXAMPLES = settings(max_examples=8, deadline=None, phases=(Phase.explicit, Phase.generate))
 LAYER = st.lists(
@@ -27,14 +27,14 @@ LAYER = st.lists(
 
 @given(st.lists(st.fractions(0, 10**6), max_size=12), st.sampled_from([Fraction(1), Fraction(10), Fraction(1, 3)]))
 def test_apportioned_parts_sum_to_the_rounded_whole(values: list[Fraction], unit: Fraction) -> None:
-    parts = rounding.apportion(values, unit)
+    parts = blocks.apportion(values, unit)
     assert sum(parts) == round(sum(values, Fraction()) / unit)
     assert all(abs(p - v / unit) < 1 for p, v in zip(parts, values, strict=True))
 
 
 @given(st.integers(-(10**7), 10**7))
 def test_hundredths_print_the_number(units: int) -> None:
-    assert Fraction(rounding.hundredths(units).replace("−", "-")) == Fraction(units, 100)
+    assert Fraction(blocks.hundredths(units).replace("−", "-")) == Fraction(units, 100)
 
 
 @st.composite
@@ -98,8 +98,8 @@ def _assert_table_adds_up(comparison: Comparison) -> None:
 def test_who_adds_up_the_printed_rows_finds_the_printed_total(comparison: Comparison) -> None:
     _assert_table_adds_up(comparison)
     out = io.StringIO()
-    terminal.print_diff(comparison, Console(file=out, width=200, highlight=False, markup=False))
-    for rows, total in (markdown_table(markdown.diff(comparison)), text_table(out.getvalue())):
+    terminal.render(diff.report(comparison), Console(file=out, width=200, highlight=False, markup=False))
+    for rows, total in (markdown_table(markdown.render(diff.report(comparison))), text_table(out.getvalue())):
         assert [sum(r[c] for r in rows) for c in range(6)] == total
         for before, after, change, us_before, us_after, us_change in [*rows, total]:
             assert (after - before, us_after - us_before) == (change, us_change)
@@ -109,7 +109,7 @@ def test_launches_of_a_third_of_the_layers_add_up(bench: Bench) -> None:
     # GIVEN three kernels that each run in one layer of three
     before = step_recording(["gemm a b c", "gemm", "gemm"], replays=4).rows
     comparison = bench.diff(before, step_recording(["gemm"] * 3, replays=4).rows)
-    rows, total = markdown_table(markdown.diff(comparison))
+    rows, total = markdown_table(markdown.render(diff.report(comparison)))
     assert total[0] == sum(r[0] for r in rows) == 2
 
 
@@ -117,7 +117,7 @@ def net_sentence(bench: Bench) -> tuple[str, str]:
     """The net and the untraced sentence of a diff that saves 1.004 µs in each of 24 layers, 24.096 µs a step."""
     records = ({"untraced": {"median": 300.0}}, {"untraced": {"median": 290.0}})
     sides = [step_recording([layer] * 24, replays=7).rows for layer in ("gemm:3003 fill:1004", "gemm:3003")]
-    lines = markdown.diff(bench.diff(sides[0], sides[1], records=records)).splitlines()
+    lines = markdown.render(diff.report(bench.diff(sides[0], sides[1], records=records))).splitlines()
     net = next(line for line in lines if line.startswith("- Net: "))
     return net, next(line for line in lines if line.startswith("- Untraced: "))
 

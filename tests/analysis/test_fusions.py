@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 from bench import Bench, codes, names
 from nsys_builder import Rows
@@ -11,7 +12,7 @@ from recording import Recording, step_recording
 
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates
-from profkit.reporters import diff_data, diff_table, fusion_sentences, markdown
+from profkit.reporters import diff, diff_document, diff_table, markdown
 
 DIGESTS = {"seed": 0, "digests": {"outputs": {"layer 0": "aa"}}}
 EIGHT = "arange search add clamp index eq ge or"
@@ -33,7 +34,7 @@ def fusions(comparison: Comparison) -> list[tuple[list[str], str, str]]:
 def sentences(comparison: Comparison) -> list[str]:
     """Each fusion, said."""
     table = diff_table.build(comparison)
-    return [fusion_sentences.line(comparison, table, fusion) for fusion in comparison.fusions]
+    return [diff.fusion_line(comparison, table, fusion) for fusion in comparison.fusions]
 
 
 def test_three_launches_replaced_by_one_new_one(bench: Bench) -> None:
@@ -141,9 +142,9 @@ def test_several_launches_that_take_the_place_of_more_are_all_named_and_summed(b
     assert comparison.net is not None
     assert comparison.net.ns_per_layer == -900
     assert "nothing-else-moved" in codes(comparison)
-    assert f"- {markdown.escape(said)}" in markdown.diff(comparison)
-    (fusion,) = diff_data.report(comparison)["fusions"]
-    assert fusion == {
+    assert f"- {markdown.escape(said)}" in markdown.render(diff.report(comparison))
+    (fusion,) = diff_document.report(comparison).fusions
+    assert msgspec.to_builtins(fusion) == {
         "removed": ["a", "b", "c", "d"],
         "absorbed_by": "f1",
         "absorbers": ["f1", "f2"],

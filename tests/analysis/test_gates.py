@@ -12,8 +12,8 @@ from recording import step_recording
 
 import profkit
 from profkit.comparison.model import Comparison, Gates
-from profkit.reporters import diff_data
-from profkit.reporters import diff_sentences as say
+from profkit.reporters import diff as say
+from profkit.reporters import diff_document
 from profkit.reporters.diff_table import build
 
 SAME = {"seed": 0, "digests": {"algorithm": "sha256", "outputs": {"layer 0": "aa"}}}
@@ -118,4 +118,4 @@ def test_any_two_shipped_variants_can_be_compared_either_way(family: str, before
     assert comparison.net is not None
     assert change == pytest.approx(comparison.net.launches_per_step)
     assert say.headline(comparison).startswith(comparison.verdict.upper())
-    assert diff_data.report(comparison)["verdict"] == comparison.verdict
+    assert diff_document.report(comparison).verdict == comparison.verdict

@@ -9,7 +9,7 @@ from recording import step_recording
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Gates
 from profkit.comparison.verdict import other_changes
-from profkit.reporters.diff_sentences import net_line
+from profkit.reporters.diff import net_line
 from profkit.reporters.diff_table import build
 
 EAGER, HOISTED = "gemm:3000 fill:900 pack:1300", "gemm:3000 mask:700 pack:1300"

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 import profkit
-from profkit.reporters import terminal
+from profkit.reporters import diff, terminal
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,8 @@ def lines(text: str) -> list[str]:
 def test_the_readme_shows_the_demos_output() -> None:
     runs = ROOT / "traces" / "dcp-combine"
     printed = io.StringIO()
-    terminal.print_diff(profkit.diff(runs / "eager", runs / "fused"), Console(file=printed, width=120, highlight=False))
+    report = diff.report(profkit.diff(runs / "eager", runs / "fused"))
+    terminal.render(report, Console(file=printed, width=120, highlight=False))
     blocks = (ROOT / "README.md").read_text(encoding="utf-8").split("```\n")
     shown = next(block for block in blocks if block.startswith("CONFIRMED"))
     assert lines(shown) == lines(printed.getvalue())

@@ -9,7 +9,7 @@ from bench import Bench, codes
 from recording import step_recording
 
 from profkit.comparison.model import Comparison
-from profkit.reporters.diff_sentences import work_line
+from profkit.reporters.diff import work_line
 
 NAMES = ("layers.0/out", "layers.1/out")
 

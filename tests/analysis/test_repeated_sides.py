@@ -14,7 +14,7 @@ from recording import step_recording, step_trace
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Gates, Input
 from profkit.errors import ProfkitError
-from profkit.reporters import diff_data, diff_sentences, diff_table
+from profkit.reporters import diff, diff_document, diff_table
 from profkit.runs import planned
 
 BEFORE, FUSED = "gemm:3000 fill:900 mask:900 pack:1300", "gemm:3000 pack:1800"
@@ -116,7 +116,7 @@ def test_one_run_against_several_is_not_called_one_process_a_side(bench: Bench) 
 
 def test_times_per_layer_and_per_step_are_told_apart(bench: Bench) -> None:
     comparison = compare(several(bench, "a", BEFORE, 1, 0), several(bench, "b", FUSED, 1, 10))
-    line = diff_sentences.others_line(comparison, diff_table.build(comparison))
+    line = diff.others_line(comparison, diff_table.build(comparison))
     assert line is not None
     assert line.startswith("Nothing else moved")
     assert "µs a layer" in line
@@ -129,4 +129,4 @@ def test_force_says_what_it_does_not_set_aside(bench: Bench) -> None:
     comparison = compare(*sides, Gates(force=True))
     assert codes(comparison)[:2] == ["other-layer-count", "not-forced"]
     assert "not-forced" not in codes(compare(*sides))
-    assert diff_data.report(comparison)["verdict"] == "inconclusive"
+    assert diff_document.report(comparison).verdict == "inconclusive"

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from nsys_builder import Rows
 from recording import Op, Recording, step_recording
 
-from profkit.reporters import diff_sentences, diff_table
+from profkit.reporters import diff, diff_table
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 FORMATS = ("text", "json", "csv", "md")
@@ -175,7 +175,7 @@ def test_a_sentence_has_the_numbers_of_its_row(bench: Bench) -> None:
     )
     table = diff_table.build(before)
     (gemm,) = [row for row in table.rows if row.name == "gemm"]
-    said = diff_sentences.others_line(before, table)
+    said = diff.others_line(before, table)
     assert (gemm.us_before, gemm.us_after) == (301, 305)
     assert said is not None
     assert "the largest change is +0.04 µs a layer (95 % CI +0.04 to +0.05) in gemm" in said

@@ -11,6 +11,7 @@ from recording import step_recording
 
 from profkit.comparison.model import Comparison
 from profkit.reporters import markdown
+from profkit.reporters.diff import report
 
 #: 4 layers: 2 launches of 1 µs each go, 8 a step; each op starts 10 ns after the one before.
 BEFORE, AFTER = "gemm:3000 fill:1000 mask:1000 pack:1300", "gemm:3000 pack:1300"
@@ -37,7 +38,7 @@ def diff(bench: Bench, untraced: tuple[float, float], **options: Any) -> Compari
 
 def line(comparison: Comparison, start: str) -> str:
     """The sentence that begins so."""
-    (found,) = [text for text in markdown.diff(comparison).splitlines() if text.startswith(f"- {start}")]
+    (found,) = [text for text in markdown.render(report(comparison)).splitlines() if text.startswith(f"- {start}")]
     return found.replace("\\", "")
 
 
@@ -78,7 +79,7 @@ def test_savings_that_disagree_are_pointed_out_with_a_cause(
 
 def test_without_untraced_times_nothing_is_said_of_them(bench: Bench) -> None:
     comparison = bench.diff(step(BEFORE), step(AFTER))
-    assert "Traced" not in markdown.diff(comparison)
+    assert "Traced" not in markdown.render(report(comparison))
     assert "savings-disagree" not in codes(comparison)
 
 

@@ -8,7 +8,7 @@ from step_traces import Op, attributed, codes, counted, layers_of, per_layer, re
 from profkit.counting.count import take_census
 from profkit.errors import ProfkitError
 from profkit.model.selection import Hints, Selection
-from profkit.runs.phases import in_phase
+from profkit.runs.sides import in_phase
 
 EXPERTS = "norm2 gate topk sort gemm1 silu gemm2 sum allreduce"
 DENSE = "norm2 gate_up silu_d down allreduce"

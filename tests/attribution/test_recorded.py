@@ -14,7 +14,7 @@ from profkit.comparison.compare import compare
 from profkit.comparison.model import Input
 from profkit.model.census import Census
 from profkit.model.selection import Selection
-from profkit.runs import files
+from profkit.runs import sides
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"
@@ -29,7 +29,7 @@ toys = pytest.mark.skipif(not H200.exists(), reason="the recorded toy steps are 
 
 def census_of(path: Path, **selection: str) -> Census:
     """The census of a recorded trace, as `profkit layers` takes it."""
-    return files.census_of(files.RunFile(path.name, path, None), Selection(**selection))
+    return sides.census_of(sides.RunFile(path.name, path, None), Selection(**selection))
 
 
 def shipped() -> Iterator[Path]:

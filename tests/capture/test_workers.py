@@ -45,7 +45,7 @@ def test_it_imports_torch_waits_and_goes_on_when_released(tmp_path: Path) -> Non
         assert worker.child.poll() is None
         assert not job.result.exists()
         worker.release()
-        assert worker.result()["variant"] == "unfused"
+        assert worker.result().variant == "unfused"
 
 
 def test_it_is_ended_with_the_block_that_never_released_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from profkit import readers
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
 from profkit.readers import Files, Format
-from profkit.runs import files
+from profkit.runs import sides
 
 MAGIC = b"TOY\n"
 
@@ -57,15 +57,15 @@ def test_its_parts_of_one_process_are_one_run(tmp_path: Path, toy: Format) -> No
     for name in ("a-calls.toy", "a-ops.toy", "b-calls.toy", "notes.txt"):
         (tmp_path / name).write_bytes(MAGIC)
 
-    assert [run.trace.name for run in files.find(str(tmp_path))] == ["a-ops.toy", "b-calls.toy"]
-    assert [run.trace.name for run in files.find(str(tmp_path / "a-*"))] == ["a-ops.toy"]
+    assert [run.trace.name for run in sides.find(str(tmp_path))] == ["a-ops.toy", "b-calls.toy"]
+    assert [run.trace.name for run in sides.find(str(tmp_path / "a-*"))] == ["a-ops.toy"]
 
 
 def test_its_directory_is_one_trace(tmp_path: Path, toy: Format) -> None:
     (tmp_path / "index.toys").touch()
     (tmp_path / "b.toy").write_bytes(MAGIC + b"gemm\n")
 
-    (run,) = files.find(str(tmp_path))
+    (run,) = sides.find(str(tmp_path))
 
     assert run.trace == tmp_path
     assert readers.read(run.trace).ops["name"].tolist() == ["gemm"]

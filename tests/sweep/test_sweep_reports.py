@@ -13,7 +13,8 @@ from rich.console import Console
 from sweep_data import region, sweep
 
 from profkit.errors import ProfkitError
-from profkit.reporters import csv_text, sweep_table
+from profkit.reporters import csv_text, terminal
+from profkit.reporters import sweep as report
 from profkit.sweep import results
 
 HOSTILE = "</script><script>alert(1)</script><b>x</b>\x1b[31m[bold]"
@@ -21,7 +22,8 @@ HOSTILE = "</script><script>alert(1)</script><b>x</b>\x1b[31m[bold]"
 
 def printed(data: dict[str, Any], notes: tuple[str, ...] = ()) -> str:
     out = io.StringIO()
-    sweep_table.print_sweep(data, notes, Console(file=out, width=120, highlight=False, emoji=False, markup=False))
+    console = Console(file=out, width=120, highlight=False, emoji=False, markup=False)
+    terminal.render(report.report(data, notes), console)
     return out.getvalue()
 
 
@@ -78,7 +80,7 @@ def test_a_known_entry_that_was_not_timed_is_listed_with_its_fate() -> None:
 
 
 def test_csv_has_a_row_for_each_region_configuration_and_state() -> None:
-    rows = list(csv.DictReader(io.StringIO(csv_text.sweep(sweep(region("a"), region("b"))))))
+    rows = list(csv.DictReader(io.StringIO(csv_text.render(report.records(sweep(region("a"), region("b")))))))
     assert len(rows) == 2 * 2 * 6
     best = next(row for row in rows if row["region"] == "b" and row["state"] == "hot" and row["parameter.warps"] == "2")
     assert (best["shape.rows"], best["us"], best["ratio_to_best"], best["samples"]) == ("4", "8.0", "1.0", "4")
@@ -128,7 +130,7 @@ def test_hostile_names_reach_neither_terminal_nor_spreadsheet_as_commands() -> N
     hostile = region(HOSTILE)
     hostile["configurations"][4]["reason"] = "=cmd()\x1b[2J"
     assert "\x1b" not in printed(sweep(hostile))
-    text = csv_text.sweep(sweep(hostile))
+    text = csv_text.render(report.records(sweep(hostile)))
     assert "\x1b" not in text
     assert "'=cmd()" in text
 

@@ -87,21 +87,14 @@ def choose(options: Options) -> tuple[Profiler, str]:
     Raises:
         ProfkitError: it cannot be used here, or none can; or ``--graph-level`` where another than nsys records.
     """
-    if options.profiler != AUTO:
-        profiler, why = get(options.profiler), "as asked"
-        _check_graph_level(profiler, why, options)
-        return profiler.find(options), why
-    found, why = _first_usable(options)
-    _check_graph_level(type(found), why, options)
-    return found, why
-
-
-def _check_graph_level(profiler: type[Profiler], why: str, options: Options) -> None:
+    found, why = _first_usable(options) if options.profiler == AUTO else (None, "as asked")
+    profiler = get(options.profiler) if found is None else type(found)
     if options.graph_level and "--graph-level" not in profiler.takes:
         raise ProfkitError(
             f"--graph-level needs {named(taking('--graph-level'))}, and {profiler.name} would record ({why}). "
             "Leave it out, or see `profkit doctor`."
         )
+    return found or profiler.find(options), why
 
 
 def _first_usable(options: Options) -> tuple[Profiler, str]:

@@ -1,41 +1,47 @@
-"""A sweep for a terminal: for each region the best configuration and what known tables choose, then what is amiss."""
+"""The report of a sweep: for each region the best configuration and what known tables choose, then what is amiss."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from profkit.reporters.terminal import clean, print_table
+from profkit.reporters import Answer
+from profkit.reporters.blocks import Block, Column, Gap, Lines, Records, Row, Table, Title, numbers
 
 #: Configurations that are named for one reason before the others are only counted.
 _NAMED = 3
 
 
-def print_sweep(data: Mapping[str, Any], notes: Sequence[str], out: Console) -> None:
-    """The report: what was measured and how, a table for each region, a summary of several, notes."""
-    for line in heading(data):
-        out.print(Text(clean(line)))
+def answer(data: Mapping[str, Any], notes: Sequence[str]) -> Answer:
+    """The results, and what is to be said of them beside."""
+    return Answer(lambda: report(data, notes), lambda: data, lambda: records(data), notes)
+
+
+def records(data: Mapping[str, Any]) -> Records:
+    """A row for each region, configuration and state."""
+    from profkit.sweep import results
+
+    columns = results.columns(data)
+    return Records(columns, [[row.get(name) for name in columns] for row in results.rows(data)])
+
+
+def report(data: Mapping[str, Any], notes: Sequence[str]) -> Iterator[Block]:
+    """What was measured and how, a table for each region, a summary of several, notes."""
+    yield Lines(heading(data))
     for region in data["regions"]:
-        out.print()
-        out.print(Text(clean(region_line(region)), style="bold"))
+        yield Gap()
+        yield Title(region_line(region))
         if region["timing"]:
-            print_table(_table(region), out)
-            out.print(Text(clean(noise_line(region))))
+            yield _table(region)
+            yield Lines([noise_line(region)])
         # Sweeps of earlier versions have none.
-        for state, why in region.get("left_out", {}).items():
-            out.print(Text(clean(f"{state} was not timed: {why}.")))
+        yield Lines([f"{state} was not timed: {why}." for state, why in region.get("left_out", {}).items()])
         for line in trouble_lines(region):
-            out.print(Text(clean(line), style="bold red" if line.startswith("WRONG") else ""))
+            yield Lines([line], "alarm" if line.startswith("WRONG") else "plain")
     if len(data["regions"]) > 1:
-        out.print()
-        for line in summary_lines(data):
-            out.print(Text(clean(line)))
-    for note in notes:
-        out.print(Text(clean(note), style="yellow"))
+        yield Gap()
+        yield Lines(summary_lines(data))
+    yield Lines(notes, "warning")
 
 
 def heading(data: Mapping[str, Any]) -> list[str]:
@@ -88,26 +94,22 @@ def _signed(percent: float) -> str:
 def _table(region: Mapping[str, Any]) -> Table:
     names = list(region["configurations"][0]["parameters"])
     least_bytes = region["least_bytes"]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("state", no_wrap=True)
-    table.add_column("configuration", no_wrap=True)
-    numbers = [*names, "µs", "p25 … p75", "× best", *(["GB/s"] if least_bytes else [])]
-    for name in numbers:
-        table.add_column(Text(clean(name)), justify="right", no_wrap=True)
-    table.add_column("the best against it (95 % CI)", no_wrap=True)
+    measured = ["µs", "p25 … p75", "× best", *(["GB/s"] if least_bytes else [])]
+    rows: list[Row] = []
     for state, title, configuration, against in table_rows(region):
         best_us = region["configurations"][region["timing"][state]["best"]]["times"][state]["us"]
         cells = [state, title, *(str(configuration["parameters"][name]) for name in names)]
         times = configuration["times"].get(state)
         if times is None:
-            cells += [""] * (len(numbers) - len(names)) + [configuration["status"]]
+            cells += [""] * len(measured) + [configuration["status"]]
         else:
             cells += [f"{times['us']:.2f}", f"{times['p25_us']:.2f} … {times['p75_us']:.2f}"]
             cells.append(f"{times['us'] / best_us:.3f}")
             cells += [_rate(least_bytes / times["us"] / 1e3)] if least_bytes else []
             cells.append(against)
-        table.add_row(*(Text(clean(cell)) for cell in cells))
-    return table
+        rows.append(Row(cells))
+    against_title = "the best against it (95 % CI)"
+    return Table([Column("state"), Column("configuration"), *numbers(*names, *measured), Column(against_title)], rows)
 
 
 def _rate(gigabytes_a_second: float) -> str:

@@ -1,24 +1,89 @@
-"""The diff in sentences: what the terminal and the Markdown report say around the table. Plain text, not escaped."""
+"""The diff report: the verdict, its table, and what is said around it. Plain text, not escaped."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 
 from profkit.comparison.effects import gap_us
-from profkit.comparison.model import Comparison, Finding, Input, Reason, StepTimes
+from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason, Row, StepTimes
 from profkit.comparison.verdict import in_every_layer, other_changes
 from profkit.counting.floor import FACTOR
 from profkit.counting.ranks import ranks_by_job
 from profkit.model.wording import are, counted, signed
 from profkit.readers import format_of
-from profkit.reporters import ranks_data, ranks_text
+from profkit.reporters import Answer, blocks, diff_document, diff_table, ranks
+from profkit.reporters.blocks import Block, Column, Gap, Lines, Name, Notes, Table, Title, count, hundredths, numbers
 from profkit.reporters.diff_table import DiffTable, TableRow
-from profkit.reporters.rounding import count, hundredths
+from profkit.reporters.layers_document import device_of
+
+#: More names than this make a sentence unreadable; the table has them all.
+MAX_NAMES = 3
+
+
+def answer(comparison: Comparison) -> Answer:
+    """A comparison, for every report."""
+    return Answer(
+        blocks=lambda: report(comparison),
+        document=lambda: diff_document.report(comparison),
+        records=lambda: diff_document.records(diff_document.report(comparison)),
+    )
+
+
+def report(comparison: Comparison) -> Iterator[Block]:
+    """The whole report."""
+    yield Title(headline(comparison), comparison.verdict)
+    yield Lines([f"before: {describe(comparison.before)}", f"after: {describe(comparison.after)}"], "fine")
+    yield Gap("page")
+    if comparison.findings:
+        table = diff_table.build(comparison)
+        yield Gap("screen")
+        yield _table("in the layer", [*table.rows, table.total], comparison)
+        outside = [*table.outside, *([table.outside_rest] if table.outside_rest else [])]
+        if outside:
+            yield Gap("screen")
+            yield _table("outside the selection, per step", outside, comparison, continued=True)
+        yield Gap()
+        yield Lines(sentences(comparison, table), "points")
+    yield Gap("screen")
+    yield Notes([(reason.code, reason.message) for reason in other_reasons(comparison)])
+
+
+def _table(title: str, rows: Sequence[TableRow], comparison: Comparison, *, continued: bool = False) -> Table:
+    timed = comparison.timed
+    columns = [Column(title), Column("launch"), Column("status")]
+    columns += [Column("before", number=True, page_title="launches before"), *numbers("after", "change")]
+    columns += numbers("µs before", "after", "change", "95 % CI") if timed else []
+    return Table(columns, [_row(row, timed=timed) for row in rows], continued=continued)
+
+
+def _row(row: TableRow, *, timed: bool) -> blocks.Row:
+    kind = row.kind if row.kind in ("memcpy", "memset") and row.kind not in row.name else ""
+    cells: list[str | Name] = [row.where, Name(row.name, kind), row.status]
+    cells += [count(row.launches_before), count(row.launches_after), count(row.launches_change, sign=True)]
+    if timed:
+        cells += [hundredths(row.us_before), hundredths(row.us_after), hundredths(row.us_change, sign=True)]
+        cells.append(" … ".join(_ends(row)))
+    return blocks.Row(cells, "total" if row.total else "")
+
+
+def sentences(comparison: Comparison, table: DiffTable) -> Iterator[str | None]:
+    """What the table shows and what it cannot, in words."""
+    yield from scope_lines(comparison, table)
+    for fusion in comparison.fusions:
+        yield fusion_line(comparison, table, fusion)
+    yield moved_line(comparison)
+    yield floor_line(comparison)
+    yield others_line(comparison, table)
+    yield net_line(comparison, table)
+    yield from ranks.diff_lines(comparison)
+    yield untraced_line(comparison)
+    yield traced_line(comparison)
+    yield work_line(comparison)
 
 
 def headline(comparison: Comparison) -> str:
@@ -48,25 +113,15 @@ def other_reasons(comparison: Comparison) -> list[Reason]:
     return [r for r in comparison.reasons[1:] if r.code not in told]
 
 
-def provenance(comparison: Comparison) -> list[str]:
-    """Where the two sides come from, and how their ops were placed."""
-    lines = []
-    for side, entry in (("before", comparison.before), ("after", comparison.after)):
-        lines.append(f"{side}: {describe(entry)}")
-    return lines
-
-
 def describe(entry: Input) -> str:
     """One side in a line: label, workload, device, profiler, steps, coverage."""
     census, record = entry.census, entry.record
-    workload = record.workload.name if record and record.workload else None
-    recorded_on = record.device.name if record and record.device else None
-    device = ", ".join(dict.fromkeys(census.info.devices.values())) or recorded_on
-    parts = [entry.label, workload, device, census.info.profiler]
-    ranks = max(len(ranks) for ranks in [*ranks_by_job([run.record for run in entry.runs]), [0]])
-    if ranks > 1:
+    parts: list[object] = [entry.label, record.workload.name if record and record.workload else None]
+    parts += [device_of(census.info, record), census.info.profiler]
+    size = max(len(members) for members in [*ranks_by_job([run.record for run in entry.runs]), [0]])
+    if size > 1:
         jobs = entry.independent_runs
-        parts.append(f"{ranks} ranks" if jobs == 1 else f"{jobs} runs of {ranks} ranks")
+        parts.append(f"{size} ranks" if jobs == 1 else f"{jobs} runs of {size} ranks")
     elif len(entry.runs) > 1:
         parts.append(f"{len(entry.runs)} runs")
     if census.kinds:
@@ -76,11 +131,9 @@ def describe(entry: Input) -> str:
     methods: Counter[str] = Counter()
     for run in entry.runs:
         methods.update(run.census.methods)
-    placed = ", ".join(f"{n:,} by {method}" for method, n in methods.items()) or "none"
     ops = sum(run.census.ledger.ops for run in entry.runs)
     unattributed = sum(run.census.ledger.unattributed for run in entry.runs)
-    parts.append(f"{ops:,} ops, placed: {placed}; {unattributed:,} unattributed")
-    return " · ".join(str(p) for p in parts if p)
+    return blocks.origin(*parts, f"{ops:,} ops, placed: {blocks.placed(methods)}; {unattributed:,} unattributed")
 
 
 def scope_lines(comparison: Comparison, table: DiffTable) -> list[str]:
@@ -99,11 +152,6 @@ def scope_lines(comparison: Comparison, table: DiffTable) -> list[str]:
             text += f"; {hundredths(scope.us_before)} → {hundredths(scope.us_after)} µs a layer"
         lines.append(text + ".")
     return lines
-
-
-def rank_lines(comparison: Comparison) -> list[str]:
-    """Compute apart from collectives, and the ranks of a job side by side; none where no rank exchanges anything."""
-    return ranks_text.diff_lines(ranks_data.of_comparison(comparison))
 
 
 def moved_line(comparison: Comparison) -> str | None:
@@ -190,10 +238,14 @@ def _leaves_open(finding: Finding, comparison: Comparison) -> bool:
     """Whether the interval of an unchanged launch holds changes that would count."""
     if math.isnan(finding.low):
         return False
-    row, steps = finding.row, comparison.steps
-    per = comparison.selected_layers[0] if row.selected else 1
-    larger_ns = np.array(max(row.ns_before / steps[0], row.ns_after / steps[1]) / per)
-    return max(-finding.low, finding.high) >= float(comparison.thresholds.effect_ns(larger_ns))
+    per = comparison.selected_layers[0] if finding.row.selected else 1
+    return max(-finding.low, finding.high) >= _least_ns(finding.row, comparison, per)
+
+
+def _least_ns(row: Row, comparison: Comparison, layers: int) -> float:
+    """By how much the time of a launch must change to count."""
+    larger_ns = max(row.ns_before / comparison.steps[0], row.ns_after / comparison.steps[1]) / layers
+    return float(comparison.thresholds.effect_ns(np.array(larger_ns)))
 
 
 def _changed(finding: Finding, comparison: Comparison, table: DiffTable) -> str:
@@ -278,10 +330,6 @@ def _tax(traced: StepTimes, untraced: StepTimes) -> str:
     return f"{' and '.join(map(_percent, shares))} beside untraced"
 
 
-#: More names than this make a sentence unreadable; the table has them all.
-MAX_NAMES = 3
-
-
 def where(findings: Sequence[Finding]) -> str:
     """Where launches are, or which they are if they share no scope."""
     scopes = {f.row.where for f in findings}
@@ -323,7 +371,70 @@ def _difference(finding: Finding, table: DiffTable) -> str:
 
 def interval(row: TableRow) -> str:
     """The interval of a row's change, in parentheses; empty where it has none."""
-    if row.interval is None:
-        return ""
-    low, high = (hundredths(end, sign=True) for end in row.interval)
-    return f"(95 % CI {low} to {high})"
+    ends = _ends(row)
+    return f"(95 % CI {' to '.join(ends)})" if ends else ""
+
+
+def _ends(row: TableRow) -> list[str]:
+    return [hundredths(end, sign=True) for end in row.interval or ()]
+
+
+_EVIDENCE = {
+    "renamed": "the launch there, under a new name",
+    "grew": "which grew beyond noise",
+}
+
+
+def fusion_line(comparison: Comparison, table: DiffTable, fusion: Fusion) -> str:
+    """One fusion, or replacement; its numbers are sums of the table's rows."""
+    per_layer = sum(f.row.launches_before for f in fusion.removed) / (
+        comparison.selected_layers[0] * comparison.steps[0]
+    )
+    gone = f"{counted(per_layer, 'launch')} a layer ({where(fusion.removed)})"
+    changed = "absorbed"
+    if fusion.evidence == "replaced":
+        new = sum(f.row.launches_after for f in fusion.absorbers) / (
+            comparison.selected_layers[0] * comparison.steps[1]
+        )
+        text = f"Replaced, not fused: {gone} by {counted(new, 'new launch')} at the same place ({_named(fusion)})"
+        changed = "added"
+    elif fusion.evidence == "new":
+        several = len(fusion.absorbers) > 1
+        text = f"Fusion: {gone} became {'' if several else 'part of '}{_named(fusion)}, "
+        text += "new launches at the same place" if several else "a new launch at the same place"
+    elif fusion.evidence == "adjacent":
+        (neighbour,) = fusion.absorbers
+        text = f"Not shown what does the work of {gone}, though the outputs are equal; behind them is {_named(fusion)}"
+        text += f", {_neighbour(comparison, table, neighbour)}" if comparison.timed else ""
+        changed = "in that launch"
+    else:
+        text = f"Fusion: {gone} became part of {_named(fusion)}, {_EVIDENCE[fusion.evidence]}"
+    if comparison.timed:
+        removed = sum(table.printed[id(f)].us_change for f in fusion.removed)
+        added = sum(table.printed[id(f)].us_change for f in fusion.absorbers)
+        # A launch that got faster absorbed no time.
+        changed = "in that launch" if added < 0 else changed
+        text += (
+            f"; {hundredths(removed, sign=True)} µs removed, {hundredths(added, sign=True)} µs {changed}, "
+            f"net {hundredths(removed + added, sign=True)} µs a layer"
+        )
+    return text + "."
+
+
+def _named(fusion: Fusion) -> str:
+    """What stands in the place of the launches that are gone."""
+    names = [f.row.name for f in fusion.absorbers]
+    if len(names) > MAX_NAMES + 1:
+        names = [*names[:MAX_NAMES], f"{len(names) - MAX_NAMES} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _neighbour(comparison: Comparison, table: DiffTable, neighbour: Finding) -> str:
+    """What the time of the launch behind the ones that are gone did, which did not grow beyond noise."""
+    if neighbour.status == "changed" and neighbour.delta < 0:
+        return "which got faster, not slower"
+    if abs(neighbour.delta) < _least_ns(neighbour.row, comparison, comparison.selected_layers[0]):
+        return "whose time changed by less than what counts"
+    if math.isnan(neighbour.low):
+        return "whose change of time has no interval, and shows nothing"
+    return f"whose time did not change beyond noise {interval(table.printed[id(neighbour)])}"

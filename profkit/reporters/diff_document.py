@@ -1,0 +1,381 @@
+"""The JSON document of `diff`: its fields, and how a comparison fills them.
+
+The docstrings are the one description of the fields: docs/json.md and docs/schemas are made from them. Within a version
+fields are only added; a time that was not measured is None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from profkit.comparison.model import Comparison, Finding, Fusion, Input, Net, Samples, Status, StepTimes, Verdict, Work
+from profkit.counting.ranks import diagnostics
+from profkit.model.run import VersionsRecord, WorkloadRecord
+from profkit.reporters import ranks
+from profkit.reporters.blocks import Records
+from profkit.reporters.layers_document import Floor, Ledger, Said, device_of, floor_entry
+from profkit.reporters.ranks import RankChange, RoleChanges, SkewChange
+
+
+class Side(Struct, frozen=True, kw_only=True):
+    """Before, or after: `methods`, `ledger` and `warnings` are of all runs together, the rest is of the first.
+
+    Args:
+        runs: the names of all.
+        workload, versions, commit: as in run.json.
+        methods: ops placed by each attribution method.
+        ledger: where every op went.
+        step_kind: the id of the kind that is compared.
+    """
+
+    run: str
+    runs: Sequence[str]
+    device: str | None
+    profiler: str
+    workload: WorkloadRecord | None
+    versions: VersionsRecord | None
+    commit: str | None
+    methods: Mapping[str, int]
+    ledger: Ledger
+    step_kind: str | None
+    warnings: Sequence[Said]
+
+
+class Two(Struct, frozen=True, kw_only=True):
+    """Of either side."""
+
+    before: int
+    after: int
+
+
+class FindingEntry(Struct, frozen=True, kw_only=True):
+    """A launch, compared.
+
+    Args:
+        name: the recorded name: before's where both sides have it, after's of a launch that was renamed.
+        short: it, as the other reports show it.
+        renamed_from: before's recorded name of a launch that was renamed, else null.
+        layers_before, layers_after: in how many layers it is.
+        ci: the interval of `us_delta`, [low, high] in µs.
+        p: on its own.
+        floor: is it at the dispatch floor? null for copies and where the floor is not known.
+    """
+
+    name: str
+    short: str
+    renamed_from: str | None
+    kind: str
+    scope: str
+    status: Status
+    layers_before: int
+    layers_after: int
+    launches_before: float
+    launches_after: float
+    us_before: float | None
+    us_after: float | None
+    us_delta: float | None
+    ci: tuple[float, float] | None
+    p: float | None
+    floor: bool | None
+
+
+class ScopeSum(Struct, frozen=True, kw_only=True):
+    """Sums by the outermost scope inside the layer."""
+
+    scope: str
+    launches_before: float
+    launches_after: float
+    launches_per_step_before: float
+    launches_per_step_after: float
+    us_before: float | None
+    us_after: float | None
+
+
+class FusionEntry(Struct, frozen=True, kw_only=True):
+    """Launches that became part of others.
+
+    Args:
+        absorbed_by: the first of `absorbers`.
+        absorbers: all that stand in the place.
+        evidence: ``new``, ``replaced`` (as many or more new launches: no fusion), ``renamed``, ``grew`` or
+            ``adjacent``.
+        us_absorbed: of all `absorbers`.
+    """
+
+    removed: Sequence[str]
+    absorbed_by: str
+    absorbers: Sequence[str]
+    evidence: str
+    us_removed: float | None
+    us_absorbed: float | None
+
+
+class NetEntry(Struct, frozen=True, kw_only=True):
+    """The whole effect; from `us_per_step` on it is about the whole step.
+
+    Args:
+        ci: the interval of `us_per_layer`, [low, high].
+        step_us: what the step took before, untraced or traced as `share_basis` says.
+        share_of_step: `us_per_step` as a share of it.
+    """
+
+    launches_per_layer: float
+    launches_per_step: float
+    us_per_layer: float | None
+    ci: tuple[float, float] | None
+    us_per_step: float | None
+    step_us: float | None
+    share_of_step: float | None
+    share_basis: str
+
+
+class StepChange(Struct, frozen=True, kw_only=True):
+    """Step times: medians over runs, and each run's median."""
+
+    before_us: float
+    after_us: float
+    delta_us: float
+    runs_before_us: Sequence[float]
+    runs_after_us: Sequence[float]
+
+
+class ThresholdsEntry(Struct, frozen=True, kw_only=True):
+    """By which times were judged."""
+
+    confidence: float
+    alpha: float
+    correction: Literal["Holm"] = "Holm"
+    min_us: float
+    min_share: float
+
+
+class DiffDocument(Struct, frozen=True, kw_only=True, tag_field="schema", tag="profkit.diff/1"):
+    """What `profkit diff --format json` prints. Launches and µs are per layer per step in layers, else per step.
+
+    Args:
+        verdict, work, exit_code, reasons: see verdicts.md.
+        timed: whether times were measured.
+        samples: ``runs`` where both sides have several independent runs, and times were compared over them; else
+            ``replays``. The ranks of one job are one run, and their replays are averaged replay by replay.
+        layers, steps: selected layers and steps.
+        elsewhere: layers or scopes that were not selected, per step.
+        outside: what runs outside layers, per step.
+        roles: null where the two cannot be compared.
+        ranks: empty without ranks.
+        skew: null without ranks.
+        untraced: step times without a profiler.
+        graph_level: traced as whole graphs.
+        traced: as in these traces.
+        floor: of the side before.
+    """
+
+    verdict: Verdict
+    work: Work
+    exit_code: int
+    reasons: Sequence[Said]
+    before: Side
+    after: Side
+    timed: bool
+    samples: Samples
+    layers: Two
+    steps: Two
+    removed: Sequence[FindingEntry]
+    added: Sequence[FindingEntry]
+    changed: Sequence[FindingEntry]
+    moved: Sequence[FindingEntry]
+    unchanged: Sequence[FindingEntry]
+    elsewhere: Sequence[FindingEntry]
+    outside: Sequence[FindingEntry]
+    scopes: Sequence[ScopeSum]
+    fusions: Sequence[FusionEntry]
+    roles: RoleChanges | None
+    ranks: Sequence[RankChange]
+    skew: SkewChange | None
+    net: NetEntry | None
+    untraced: StepChange | None
+    graph_level: StepChange | None
+    traced: StepChange | None
+    floor: Floor | None
+    thresholds: ThresholdsEntry
+
+
+_STATUSES: Sequence[Status] = ("removed", "added", "changed", "moved", "unchanged")
+
+
+def report(comparison: Comparison) -> DiffDocument:
+    """Everything that the diff says."""
+    before, after = comparison.selected_layers
+    judged = [(f.status, _finding(f, comparison, before)) for f in comparison.findings]
+    removed, added, changed, moved, unchanged = (
+        [entry for status, entry in judged if status == wanted] for wanted in _STATUSES
+    )
+    roles, changes, skew = ranks.compared(comparison) if comparison.findings else (None, [], None)
+    thresholds = comparison.thresholds
+    return DiffDocument(
+        verdict=comparison.verdict,
+        work=comparison.work,
+        exit_code=int(comparison.exit_code),
+        reasons=[Said(code=r.code, message=r.message) for r in comparison.reasons],
+        before=_side(comparison.before),
+        after=_side(comparison.after),
+        timed=comparison.timed,
+        samples=comparison.samples,
+        layers=Two(before=before, after=after),
+        steps=Two(before=comparison.steps[0], after=comparison.steps[1]),
+        removed=removed,
+        added=added,
+        changed=changed,
+        moved=moved,
+        unchanged=unchanged,
+        elsewhere=[_finding(f, comparison, 1) for f in comparison.elsewhere],
+        outside=[_finding(f, comparison, 1) for f in comparison.outside],
+        scopes=_scopes(comparison),
+        fusions=[_fusion(f) for f in comparison.fusions],
+        roles=roles,
+        ranks=changes,
+        skew=skew,
+        net=None if comparison.net is None else _net(comparison.net),
+        untraced=_step_times(comparison.untraced),
+        graph_level=_step_times(comparison.graph_level),
+        traced=_step_times(comparison.traced),
+        floor=floor_entry(comparison.floor),
+        thresholds=ThresholdsEntry(
+            confidence=thresholds.confidence,
+            alpha=thresholds.alpha,
+            min_us=thresholds.min_us,
+            min_share=thresholds.min_share,
+        ),
+    )
+
+
+def _net(net: Net) -> NetEntry:
+    return NetEntry(
+        launches_per_layer=net.launches_per_layer,
+        launches_per_step=net.launches_per_step,
+        us_per_layer=_us(net.ns_per_layer),
+        ci=_interval(net.low, net.high),
+        us_per_step=_us(net.ns_per_step),
+        step_us=_us(net.step_ns),
+        share_of_step=None if math.isnan(net.share_of_step) else net.share_of_step,
+        share_basis=net.share_basis,
+    )
+
+
+def _step_times(times: StepTimes | None) -> StepChange | None:
+    if times is None:
+        return None
+    return StepChange(
+        before_us=times.before_us,
+        after_us=times.after_us,
+        delta_us=times.delta_us,
+        runs_before_us=times.runs_before,
+        runs_after_us=times.runs_after,
+    )
+
+
+def _side(entry: Input) -> Side:
+    census, record = entry.census, entry.record
+    said = (d for of_run in diagnostics([(run.record, run.census) for run in entry.runs]) for d in of_run)
+    names = Ledger.__struct_fields__
+    return Side(
+        run=entry.label,
+        runs=[run.label for run in entry.runs],
+        device=device_of(census.info, record),
+        profiler=census.info.profiler,
+        workload=record.workload if record else None,
+        versions=record.versions if record else None,
+        commit=record.commit if record else None,
+        methods=dict(sum((Counter(run.census.methods) for run in entry.runs), Counter[str]())),
+        ledger=Ledger(**{name: sum(getattr(run.census.ledger, name) for run in entry.runs) for name in names}),
+        step_kind=census.chosen.kind.id if census.kinds else None,
+        warnings=[Said(code=code, message=text) for code, text in dict.fromkeys((d.code, d.message) for d in said)],
+    )
+
+
+def _finding(finding: Finding, comparison: Comparison, layers: int) -> FindingEntry:
+    row, timed = finding.row, comparison.timed
+    per_before, per_after = layers * comparison.steps[0], layers * comparison.steps[1]
+    return FindingEntry(
+        name=row.recorded,
+        short=row.name,
+        renamed_from=row.recorded_before,
+        kind=row.op_kind,
+        scope=row.where,
+        status=finding.status,
+        layers_before=row.layers_before,
+        layers_after=row.layers_after,
+        launches_before=row.launches_before / per_before,
+        launches_after=row.launches_after / per_after,
+        us_before=_us(row.ns_before / per_before) if timed else None,
+        us_after=_us(row.ns_after / per_after) if timed else None,
+        us_delta=_us(finding.delta),
+        ci=_interval(finding.low, finding.high),
+        p=None if math.isnan(finding.p) else finding.p,
+        floor=comparison.at_floor(finding),
+    )
+
+
+def _scopes(comparison: Comparison) -> list[ScopeSum]:
+    groups: dict[str, list[Finding]] = {}
+    for finding in comparison.findings:
+        groups.setdefault(finding.row.where.split("/")[0], []).append(finding)
+    layers, (steps_before, steps_after) = comparison.selected_layers[0], comparison.steps
+    found: list[ScopeSum] = []
+    for scope, members in groups.items():
+        before, after = sum(f.row.launches_before for f in members), sum(f.row.launches_after for f in members)
+        ns = [sum(f.row.ns_before for f in members), sum(f.row.ns_after for f in members)]
+        found.append(
+            ScopeSum(
+                scope=scope,
+                launches_before=before / (layers * steps_before),
+                launches_after=after / (layers * steps_after),
+                launches_per_step_before=before / steps_before,
+                launches_per_step_after=after / steps_after,
+                us_before=_us(ns[0] / (layers * steps_before)) if comparison.timed else None,
+                us_after=_us(ns[1] / (layers * steps_after)) if comparison.timed else None,
+            )
+        )
+    return found
+
+
+def _fusion(fusion: Fusion) -> FusionEntry:
+    return FusionEntry(
+        removed=[f.row.recorded for f in fusion.removed],
+        absorbed_by=fusion.absorbers[0].row.recorded,
+        absorbers=[f.row.recorded for f in fusion.absorbers],
+        evidence=fusion.evidence,
+        us_removed=_us(fusion.ns_removed),
+        us_absorbed=_us(fusion.ns_absorbed),
+    )
+
+
+def _interval(low: float, high: float) -> tuple[float, float] | None:
+    return None if math.isnan(low) else (round(low / 1e3, 6), round(high / 1e3, 6))
+
+
+def _us(ns: float) -> float | None:
+    return None if math.isnan(ns) else round(ns / 1e3, 6)
+
+
+def records(document: DiffDocument) -> Records:
+    """A row a launch, with what launches and µs are per (``layer`` and step in the selected layers, else ``step``);
+    beside them the verdict and its reasons."""
+    columns = "place status scope name kind launches_before launches_after us_before us_after us_delta ci_low ci_high"
+    beside = [document.verdict.upper(), *(f"[{reason.code}] {reason.message}" for reason in document.reasons)]
+    return Records([*columns.split(), "per", "renamed_from"], list(_rows(document)), beside)
+
+
+def _rows(document: DiffDocument) -> Iterator[Sequence[object]]:
+    selected = (document.removed, document.added, document.changed, document.moved, document.unchanged)
+    places = (*(("layer", rows) for rows in selected), ("elsewhere", document.elsewhere), ("outside", document.outside))
+    for place, rows in places:
+        for f in rows:
+            times = (f.us_before, f.us_after, f.us_delta, *(f.ci or (None, None)))
+            counts = (f.launches_before, f.launches_after)
+            per = "layer" if place == "layer" else "step"
+            yield place, f.status, f.scope, f.name, f.kind, *counts, *times, per, f.renamed_from

@@ -1,0 +1,144 @@
+"""The layers report: what it says of each run, of the ranks of a job and of all runs together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from profkit.model.census import Census
+from profkit.reporters import Answer, blocks, layers_document, ranks
+from profkit.reporters.blocks import Block, Column, Gap, Lines, Name, Notes, Row, Table, Title, numbers
+from profkit.reporters.layers_document import LayersDocument, Outside, Run
+from profkit.runs.sides import RunFile
+
+_KINDS = ("kernel", "memcpy", "memset")
+
+
+def answer(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None) -> Answer:
+    """The runs, for every report.
+
+    Args:
+        floor_us: the dispatch floor, where the user gives it.
+    """
+    document = layers_document.report(runs, floor_us)
+    return Answer(lambda: report(document), lambda: document, lambda: layers_document.records(document))
+
+
+def report(document: LayersDocument) -> Iterator[Block]:
+    """The whole report."""
+    for run in document.runs:
+        yield from _run(run)
+    timed = all(run.timed for run in document.runs)
+    for job in document.jobs:
+        yield from ranks.blocks(job, timed=timed)
+    average = document.average
+    if average.runs > 1 and not ranks.is_one_job(document.jobs, average.runs):
+        us = "not timed" if average.kernel_us is None else f"{average.kernel_us:.2f} µs"
+        text = f"Average of {average.runs} runs: {average.launches:g} launches and {us} a layer per step."
+        yield Lines([text], only="screen")
+    yield Lines([f"Unlike the others: {o.run}: {o.message}." for o in average.unlike], "warning", only="screen")
+
+
+def _run(run: Run) -> Iterator[Block]:
+    step = _step_line(run)
+    yield Title(blocks.origin(run.run, run.device, run.profiler))
+    yield Gap("page")
+    if run.set_aside:
+        yield Lines([f"Set aside, and in no average: {run.set_aside.code}: {run.set_aside.message}"], "warning")
+        yield Gap("page")
+    yield Lines([*_counts(run), step], only="screen")
+    if run.layers:
+        yield Gap("screen")
+        yield _kernels_table(run)
+        yield Lines([None if run.selected.by_role is None else ranks.role_line(run.selected.by_role)], only="screen")
+        yield Gap("screen")
+        yield _layers_table(run)
+        yield from _outside("outside layers, per step", run.outside, timed=run.timed)
+    if step is not None:
+        yield Gap("page")
+        yield Lines([step], only="page")
+    ledger = run.ledger
+    parts = (
+        f"{ledger.in_layers:,} in layers, {ledger.in_ranges:,} in other ranges, "
+        f"{ledger.in_graph_outside_layers:,} in a graph outside layers, {ledger.outside_graphs:,} outside graphs, "
+        f"{ledger.unattributed:,} unattributed"
+    )
+    yield Gap("page")
+    yield Lines(
+        [f"{ledger.ops:,} ops: {parts}; {ledger.set_aside:,} set aside. Placed: {blocks.placed(run.methods)}."],
+        only="page",
+    )
+    yield Gap("page")
+    yield from _outside("in no step, whole recording", run.beyond_steps, timed=run.timed)
+    yield Notes([(warning.code, warning.message) for warning in run.warnings], warning=True)
+    yield Gap("screen")
+
+
+def _counts(run: Run) -> Iterator[str]:
+    """Where the ops went, by which methods and in which steps, and the floor."""
+    ledger = run.ledger
+    parts = (
+        f"{ledger.in_layers:,} in layers",
+        f"{ledger.in_ranges:,} in ranges that are no layer",
+        f"{ledger.in_graph_outside_layers:,} in a graph outside layers",
+        f"{ledger.outside_graphs:,} outside graphs",
+        f"{ledger.unattributed:,} unattributed",
+    )
+    yield f"{ledger.ops:,} ops = {' + '.join(parts)}; {ledger.set_aside:,} set aside as broken."
+    yield f"Placed: {blocks.placed(run.methods)}. Steps: {run.steps_found_by}."
+    floor = run.floor
+    if floor is not None:
+        yield f"Dispatch floor: {floor.us:.2f} µs ({floor.source}); at it: up to {floor.factor:g} × that."
+    for kind in run.step_kinds:
+        chosen = " (reported here)" if kind.id == run.default_step_kind and len(run.step_kinds) > 1 else ""
+        us = "" if kind.us_per_step is None else f", {kind.us_per_step:.2f} µs of kernel time"
+        yield f"  {kind.steps} × {kind.id}: {kind.launches_per_step} launches a step{us}{chosen}"
+
+
+def _step_line(run: Run) -> str | None:
+    """How long the step took, as traced and, where the capture knows it, untraced and at graph level: medians."""
+    traced = run.traced_step and run.traced_step.median
+    whole, untraced = (recorded and recorded.median for recorded in (run.graph_level, run.untraced))
+    times = (("as traced", traced), ("traced as whole graphs", whole), ("untraced", untraced))
+    known = [f"{median:.1f} µs {how}" for how, median in times if median]
+    return f"Step: {', '.join(known)}." if known else None
+
+
+def _kernels_table(run: Run) -> Table:
+    """The kernels of the selected layers: rows that add up to the total in the last line."""
+    selected, timed = run.selected, run.timed
+    per = Fraction(1, max(selected.layers * selected.steps, 1))
+    us = blocks.apportion([k.ns_total * per for k in selected.kernels], Fraction(10))
+    counts = blocks.apportioned([k.launches_total * per for k in selected.kernels], Fraction(1, 100))
+    columns = [Column(f"per layer per step ({selected.layers} layers)"), Column("launch"), *numbers("launches")]
+    columns += [*numbers("µs", "median", "p25 … p75"), Column("", only="screen")] if timed else []
+    rows: list[Row] = []
+    for k, n, u in zip(selected.kernels, counts, us, strict=True):
+        cells: list[str | Name] = [k.scope, Name(k.short), blocks.count(n)]
+        if timed:
+            cells += [blocks.hundredths(u), f"{k.us_median:.2f}", f"{k.us_p25:.2f} … {k.us_p75:.2f}"]
+            cells.append("at the dispatch floor" if k.floor else "")
+        rows.append(Row(cells))
+    total = ["", "total", blocks.count(sum(counts, Fraction()))]
+    rows.append(Row([*total, *([blocks.hundredths(sum(us)), "", "", ""] if timed else [])], "total"))
+    return Table(columns, rows)
+
+
+def _layers_table(run: Run) -> Table:
+    times = ("µs", "busy µs", "span µs") if run.timed else ()
+    rows = []
+    for layer in run.layers:
+        counts = [layer.launches, *(layer.launches_by_kind.get(kind, 0) for kind in _KINDS)]
+        cells = [str(layer.layer), layer.kind, *(f"{n:g}" for n in counts)]
+        cells += [f"{us:.2f}" for us in (layer.kernel_us, layer.busy_us, layer.span_us)] if run.timed else []
+        rows.append(Row(cells, "" if layer.selected else "dim"))
+    columns = [Column("layer"), Column("kind"), *numbers("launches", *_KINDS, *times)]
+    return Table(columns, rows, only="screen")
+
+
+def _outside(title: str, launches: Sequence[Outside], *, timed: bool) -> Iterator[Block]:
+    if launches:
+        columns = [Column(title), Column("launch"), *numbers("launches", *(["µs"] if timed else []))]
+        rows = [Row([o.where, Name(o.short), f"{o.launches:g}", *([f"{o.us:.2f}"] if timed else [])]) for o in launches]
+        yield Gap("screen")
+        yield Table(columns, rows, only="screen")

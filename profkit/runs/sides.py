@@ -1,0 +1,384 @@
+"""What a RUN on the command line is: files, directories, ranks, repetitions; and the two sides of a diff, counted."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from profkit import readers
+from profkit.attribution import capture_traces
+from profkit.attribution.period import common_start
+from profkit.counting.count import take_census
+from profkit.errors import NothingSelectedError, ProfkitError
+from profkit.model.census import Census
+from profkit.model.names import shortened
+from profkit.model.run import MessageRecord, RunRecord
+from profkit.model.selection import Selection
+from profkit.model.trace import Diagnostic, Trace
+from profkit.model.wording import are, were
+from profkit.runs import planned, run_dir
+
+#: Pairs that a sentence lists.
+_LISTED = 6
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """One trace on disk.
+
+    Args:
+        label: how reports call it.
+        trace: the trace file.
+        record: run.json, None for a bare trace file.
+    """
+
+    label: str
+    trace: Path
+    record: RunRecord | None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A trace that a caller has read, or a census, which keeps its own selection."""
+
+    label: str
+    content: Trace | Census
+    record: None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    """The runs of one side: ranks of a job, or repeated captures of one arm."""
+
+    label: str
+    runs: Sequence[RunFile | Loaded]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A run of a side with its census.
+
+    Args:
+        identity: names the trace's content, so that one input given twice is noticed.
+    """
+
+    label: str
+    census: Census
+    record: RunRecord | None
+    identity: str
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def find(spec: str) -> list[RunFile]:
+    """The runs that `spec` names: a run directory (nested ones included), a directory of rocprofv3's CSV files, a trace
+    file, or a glob of any of these.
+
+    Raises:
+        ProfkitError: it names nothing.
+    """
+    path = Path(spec)
+    if path.exists():
+        paths = [path]
+    else:
+        paths = [Path(p) for p in sorted(glob.glob(spec))]  # noqa: PTH207 - Path.glob takes no absolute pattern
+        if not paths:
+            hint = "matches nothing" if glob.has_magic(spec) else "no such file or directory"
+            raise ProfkitError(f"{spec}: {hint}. Give a run directory, a trace file, or a glob of per-rank files.")
+    found: list[RunFile] = []
+    for entry in readers.without_companions(paths):
+        recorded = readers.parts_in(entry) if entry.is_dir() and not run_dir.is_run(entry) else []
+        if recorded:
+            found += [RunFile(f"{entry.name}/{path.name}", path, None) for path in readers.without_companions(recorded)]
+        elif entry.is_dir() and not readers.is_whole_directory(entry):
+            found += [_of_run(run, entry) for run in run_dir.find(entry)]
+        else:
+            found.append(RunFile(entry.name, entry, None))
+    return found
+
+
+def _of_run(run: run_dir.Run, base: Path) -> RunFile:
+    workload = run.record.workload
+    label = run.path.relative_to(base).as_posix()
+    if label == ".":
+        label = (workload.variant if workload else None) or run.path.resolve().name
+    return RunFile(label, run.trace_path, run.record)
+
+
+def one(spec: str, option: str) -> RunFile:
+    """The single run that `spec` names.
+
+    Raises:
+        ProfkitError: it names none or several.
+    """
+    found = find(spec)
+    if len(found) != 1:
+        shown = ", ".join(f.label for f in found[:6])
+        raise ProfkitError(f"{option}: {spec} names {len(found)} runs ({shown}). Name one.")
+    return found[0]
+
+
+def census_of(run: RunFile, selection: Selection) -> Census:
+    """Read and count one run."""
+    return noted(count(readers.read(run.trace), selection), run)
+
+
+def noted(census: Census, run: RunFile | Loaded) -> Census:
+    """`census` of the trace of `run`, with a diagnostic where that is not the trace that run.json was written for."""
+    record = run.record
+    replaced = None if isinstance(run, Loaded) or record is None else run_dir.replaced_trace(run.trace.parent, record)
+    if replaced is None:
+        return census
+    said = Diagnostic(run_dir.REPLACED, replaced)
+    return replace(census, diagnostics=(*census.diagnostics, said))
+
+
+def count(trace: Trace, selection: Selection) -> Census:
+    """Count `trace`, with the capture traces that `selection` names.
+
+    Raises:
+        ProfkitError: the selection matches nothing, or names no capture trace.
+    """
+    if selection.capture_trace is None:
+        return take_census(trace, selection)
+    captures, notes = capture_traces.read(selection.capture_trace, trace)
+    census = take_census(trace, selection, captures)
+    return replace(census, diagnostics=(*census.diagnostics, *notes))
+
+
+# -- sides -------------------------------------------------------------------------------------------------------------
+
+
+def two_sides(specs: Sequence[str]) -> tuple[Side, Side]:
+    """The runs before and the runs after.
+
+    Raises:
+        ProfkitError: there are not two sides.
+    """
+    if len(specs) == 1:
+        return _arms(specs[0])
+    if len(specs) != 2:
+        raise ProfkitError(f"A diff takes two sides, before and after; {len(specs)} were given.")
+    found = [find(spec) for spec in specs]
+    labels = [f[0].label if len(f) == 1 else spec for f, spec in zip(found, specs, strict=True)]
+    if labels[0] == labels[1]:
+        labels = list(specs)  # one name for both sides would make the report unreadable
+    found = _told_apart(found)
+    return Side(labels[0], found[0]), Side(labels[1], found[1])
+
+
+def _told_apart(sides: Sequence[Sequence[RunFile]]) -> list[list[RunFile]]:
+    """The runs of both sides, those that share a name called by their paths."""
+    named = Counter(run.label for side in sides for run in side)
+
+    def path(run: RunFile) -> str:
+        return (run.trace if run.record is None else run.trace.parent).as_posix()
+
+    return [[replace(run, label=path(run)) if named[run.label] > 1 else run for run in side] for side in sides]
+
+
+def _arms(spec: str) -> tuple[Side, Side]:
+    """The two arms of a directory, the one that its capture named first before the other."""
+    arms: dict[str, list[RunFile]] = {}
+    for run in find(spec):
+        arms.setdefault(run.label.split("/")[0], []).append(run)
+    if len(arms) != 2 or all(arm.isdigit() for arm in arms):
+        raise ProfkitError(
+            f"{spec} does not hold two arms ({', '.join(arms)}). Name both sides: profkit diff BEFORE AFTER."
+        )
+    order = _baseline_first(spec, arms)
+    return Side(order[0], arms[order[0]]), Side(order[1], arms[order[1]])
+
+
+def _baseline_first(spec: str, arms: Mapping[str, Sequence[RunFile]]) -> list[str]:
+    """The names of two arms in the order in which their capture was asked for them, whichever repetitions are there.
+
+    Arms lie there by name. capture.json has their order; without it the place of any repetition tells, because pairs
+    are recorded as A B, B A, A B, … Runs that no repeated capture made are taken by name.
+
+    Raises:
+        ProfkitError: the repetitions do not tell.
+    """
+    planned_order = planned.arms(spec)
+    if set(planned_order) == set(arms):
+        return list(planned_order)
+    places = {name: {_place(run) for run in members} for name, members in arms.items()}
+    by_place = sorted(arms, key=lambda name: min(places[name]))
+    if [places[name] for name in by_place] in ([{0}, {1}], [{_NO_PLACE}, {_NO_PLACE}]):
+        return by_place
+    raise ProfkitError(
+        f"Which arm of {spec} is the baseline cannot be told: it holds no {planned.PLAN_FILE} with these arms, and its "
+        "repetitions do not tell. Name both sides: profkit diff BEFORE AFTER."
+    )
+
+
+_NO_PLACE = -1
+
+
+def _place(run: RunFile) -> int:
+    """Which arm of its capture a repetition says that it is of, from 0; `_NO_PLACE` where it says nothing."""
+    repetition = run.record.repetition if run.record else None
+    if repetition is None or repetition.sequence is None or repetition.pair is None:
+        return _NO_PLACE
+    return (repetition.sequence + repetition.pair) % 2
+
+
+def recorded_well(side: Side) -> Side:
+    """`side` without the runs that their capture set aside.
+
+    Raises:
+        ProfkitError: all of them were.
+    """
+    kept = [run for run in side.runs if not _set_aside(run)]
+    if not kept:
+        why = _set_aside(side.runs[0])
+        raise ProfkitError(
+            f"Every run of {side.label} was set aside when it was captured ({why.message if why else None})."
+        )
+    return Side(side.label, kept)
+
+
+def _set_aside(run: RunFile | Loaded) -> MessageRecord | None:
+    return run.record.set_aside if run.record else None
+
+
+def not_recorded(spec: str) -> Iterator[Diagnostic]:
+    """Repetitions that the capture planned and that are not there."""
+    found = []
+    for arm in planned.missing(spec):
+        numbers = ", ".join(map(str, arm.pairs[:_LISTED])) + (" …" if len(arm.pairs) > _LISTED else "")
+        pairs = f"pair{'' if len(arm.pairs) == 1 else 's'} {numbers}"
+        found.append(f"{len(arm.pairs)} of {arm.planned} planned repetitions of {arm.arm} ({pairs})")
+    if found:
+        message = (
+            f"Not there: {' and '.join(found)}. The capture was stopped, or is still running, and has not judged yet "
+            "which repetitions stalled."
+        )
+        yield Diagnostic("repetitions-missing", message)
+
+
+def stalled(side: Side) -> Iterator[Diagnostic]:
+    """Repetitions that were set aside, and those in whose window something compiled although they were not."""
+    reasons = [_set_aside(run) for run in side.runs]
+    found = Counter(str(r.code) for r in reasons if r)
+    if found:
+        causes = ", ".join(f"{code} {count}" for code, count in found.items())
+        message = (
+            f"{found.total()} of {len(side.runs)} runs of {side.label} {were(found.total())} set aside by the capture "
+            f"and {are(found.total())} left out ({causes})."
+        )
+        yield Diagnostic("set-aside", message)
+    kept = [run for run, reason in zip(side.runs, reasons, strict=True) if not reason]
+    compiled = [run.label for run in kept if run.record and run.record.compiles and run.record.compiles.inside]
+    if compiled:
+        message = (
+            f"Something compiled inside the recorded window of {len(compiled)} of {len(kept)} runs of {side.label}, "
+            f"e.g. {compiled[0]}: its first replays may be slower. Capture again."
+        )
+        yield Diagnostic("compiled-inside-window", message)
+
+
+def count_sides(before: Side, after: Side, selection: Selection) -> tuple[list[Counted], list[Counted]]:
+    """Read and count the runs of both sides, in order; a recording that is on both sides is read once.
+
+    Raises:
+        ProfkitError: bad input, a selection that matches nothing on one side, or a recording given twice on one.
+    """
+    every = [*before.runs, *after.runs]
+    censuses: dict[str, Census] = {}
+    found: list[Counted] = []
+    for run, identity in zip(every, _identities(every), strict=True):
+        in_after = len(found) >= len(before.runs)
+        if identity not in censuses:
+            try:
+                # Where layers by period begin is a convention; the before side sets it for both.
+                censuses[identity] = _census_like(found[0].census if in_after else None, run, selection)
+            except NothingSelectedError as error:
+                raise ProfkitError(_one_sided(error, run.label, after=in_after)) from None
+        census = censuses[identity]
+        # Counts without times are the same in every run by nature: only one file given twice is the same recording.
+        own = identity if census.info.timed or isinstance(run, Loaded) else str(run.trace.resolve())
+        found.append(Counted(run.label, noted(census, run), run.record, own))
+    return _distinct(found[: len(before.runs)]), _distinct(found[len(before.runs) :])
+
+
+def _census_like(first: Census | None, run: RunFile | Loaded, selection: Selection) -> Census:
+    """The census of `run`; its layers begin where those of `first` do, if that is given."""
+    content = readers.read(run.trace) if isinstance(run, RunFile) else run.content
+    if isinstance(content, Census):
+        return content
+    trace, census = content, count(content, selection)
+    if first is None:
+        return census
+    return in_phase(first, census, lambda start: count(trace, replace(selection, start=start)))
+
+
+def _identities(runs: Sequence[RunFile | Loaded]) -> list[str]:
+    """A text for each run, equal for equal traces: of files by path, and by content where the sizes agree."""
+    sizes = [
+        -1 - index if isinstance(run, Loaded) or run.trace.is_dir() else run.trace.stat().st_size
+        for index, run in enumerate(runs)
+    ]
+    names: list[str] = []
+    for run, size in zip(runs, sizes, strict=True):
+        if isinstance(run, Loaded):
+            names.append(str(id(run.content)))
+        elif sizes.count(size) > 1:
+            with run.trace.open("rb") as file:
+                names.append(hashlib.file_digest(file, "sha256").hexdigest())
+        else:
+            names.append(str(run.trace.resolve()))
+    return names
+
+
+def _distinct(side: list[Counted]) -> list[Counted]:
+    """`side`, refused if one recording is in it twice: copies would pass for independent runs that agree.
+
+    Raises:
+        ProfkitError: two of the runs are the same recording.
+    """
+    labels: dict[str, str] = {}
+    for run in side:
+        if run.identity in labels:
+            raise ProfkitError(
+                f"{labels[run.identity]} and {run.label} are the same recording, given twice on one side. Copies are "
+                "no repeated runs; leave one out."
+            )
+        labels[run.identity] = run.label
+    return side
+
+
+def _one_sided(error: NothingSelectedError, label: str, *, after: bool) -> str:
+    """`error`, with the side that it is about: the sides are counted in order, so that before has what after lacks."""
+    if not after:
+        return f"{label}, before: {error}"
+    return f"{label}, after: {error} Before has it; select what both sides have, e.g. the part around it."
+
+
+def in_phase(before: Census, after: Census, recount: Callable[[str], Census]) -> Census:
+    """The census of the after side, counted anew where its layers begin elsewhere than the before side's.
+
+    Args:
+        recount: counts the after side with layers that begin with the kernel of the given canonical name.
+    """
+    if before.phase is None or after.phase is None:
+        return after
+    start = common_start(before.phase, after.phase)
+    if start is None:
+        return after
+    again = recount(start)
+    own, wanted = shortened(after.phase.start), shortened(start)
+    if again.phase is not None and again.kinds and again.chosen.selected_layers == after.chosen.selected_layers:
+        message = f"Layers begin with {wanted}, as on the before side; by itself this side would begin them with {own}."
+        return replace(again, diagnostics=(*again.diagnostics, Diagnostic("phase-aligned", message)))
+    message = (
+        f"Layers begin with {own} here and with {shortened(before.phase.start)} on the before side, and cannot be "
+        "divided otherwise: launches at the border of two layers may be paired wrongly. Name a kernel that both sides "
+        "run once a layer with --anchor."
+    )
+    return replace(after, diagnostics=(*after.diagnostics, Diagnostic("phase-differs", message)))
