@@ -42,6 +42,8 @@ from typing import NoReturn
 HERE = Path(__file__).resolve()
 FORMATS = ("json", "text", "md", "csv")
 SHARED = ("h200", "corpus", "real", "adversary", "reports", "fuzz")
+#: What profkit is built on: other versions may answer otherwise.
+DEPENDENCIES = ("numpy", "pandas", "pyarrow", "scipy", "rich", "typer", "msgspec", "adbc-driver-sqlite")
 #: Files that are no recordings, by suffix.
 PLAIN = ("", ".md", ".tsv", ".txt", ".py", ".sh", ".xz")
 #: In a command: a name in a folder of the case's own that is free, a file that is there, and a folder that is there.
@@ -291,8 +293,8 @@ def find_side(spec: str, cache: Path, root: Path) -> Side:
     place = {"PYTHONPATH": str(path) if path.is_dir() else "", "PYTHONSAFEPATH": "1"}
     environment = {**os.environ, **looks, **threads, **place}
     code = (
-        "import profkit, sys, importlib.metadata as m; print(profkit.__file__); print(sys.version.split()[0], *sorted("
-        "{d.name + d.version for d in m.distributions() if d.name != 'profkit'}))"
+        "import profkit, sys, importlib.metadata as m; print(profkit.__file__); "
+        f"print(sys.version.split()[0], *map(m.version, {DEPENDENCIES}))"
     )
     found = subprocess.run([python, "-c", code], env=environment, cwd=root, capture_output=True, text=True)
     if found.returncode:
