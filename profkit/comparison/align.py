@@ -161,23 +161,21 @@ def align(before: KindCensus, after: KindCensus, layers: Sequence[tuple[int, int
         layers: pairs of layer rows that stand for one layer of the model.
 
     Returns:
-        columns before, after (rows of `slots`, `ABSENT` where a side has none) and replaced (paired by place, under
-        another name), in the order of the layers and within a layer of the before side.
+        columns before and after: rows of `slots`, `ABSENT` where a side has none, in the order of the layers and within
+        a layer of the before side.
     """
     keys = [_keys_by_layer(before), _keys_by_layer(after)]
-    known: dict[tuple[tuple[SlotKey, ...], tuple[SlotKey, ...]], list[tuple[int, int, bool]]] = {}
-    rows: list[tuple[int, int, bool]] = []
+    known: dict[tuple[tuple[SlotKey, ...], tuple[SlotKey, ...]], list[tuple[int, int]]] = {}
+    rows: list[tuple[int, int]] = []
     for layer_before, layer_after in layers:
         slots_before, keys_before = keys[0].get(layer_before, ((), ()))
         slots_after, keys_after = keys[1].get(layer_after, ((), ()))
         shape = (keys_before, keys_after)
         if shape not in known:
             known[shape] = _align_one(keys_before, keys_after)
-        for b, a, replaced in known[shape]:
-            rows.append((slots_before[b] if b >= 0 else ABSENT, slots_after[a] if a >= 0 else ABSENT, replaced))
-    return pd.DataFrame(rows, columns=["before", "after", "replaced"]).astype(
-        {"before": "int64", "after": "int64", "replaced": "bool"}
-    )
+        for b, a in known[shape]:
+            rows.append((slots_before[b] if b >= 0 else ABSENT, slots_after[a] if a >= 0 else ABSENT))
+    return pd.DataFrame(rows, columns=["before", "after"], dtype="int64")
 
 
 def scope_column(slots: pd.DataFrame) -> str:
@@ -194,13 +192,13 @@ def _keys_by_layer(census: KindCensus) -> dict[int, tuple[tuple[int, ...], tuple
     return {layer: (tuple(rows), tuple(keys[r] for r in rows)) for layer, rows in by_layer.items()}
 
 
-def _align_one(before: tuple[SlotKey, ...], after: tuple[SlotKey, ...]) -> list[tuple[int, int, bool]]:
+def _align_one(before: tuple[SlotKey, ...], after: tuple[SlotKey, ...]) -> list[tuple[int, int]]:
     matched = _in_order(before, after)
-    matched |= _same_key_elsewhere(before, after, matched)
-    matched |= _same_name_elsewhere(before, after, matched)
-    replaced = _same_place(before, after, matched)
-    to_after = {**matched, **replaced}
-    rows = [(b, to_after.get(b, ABSENT), b in replaced) for b in range(len(before))]
+    # The same launch that only changed its order; then one that is in a range of another name.
+    matched |= _elsewhere(before, after, matched, 0)
+    matched |= _elsewhere(before, after, matched, 1)
+    to_after = {**matched, **_same_place(before, after, matched)}
+    rows = [(b, to_after.get(b, ABSENT)) for b in range(len(before))]
     # An added slot stands before the next paired one: behind what was removed from the same gap.
     ahead: dict[int, list[int]] = defaultdict(list)
     before_of = {a: b for b, a in to_after.items()}
@@ -210,9 +208,9 @@ def _align_one(before: tuple[SlotKey, ...], after: tuple[SlotKey, ...]) -> list[
             anchor = before_of[a]
         else:
             ahead[anchor].insert(0, a)
-    placed: list[tuple[int, int, bool]] = []
+    placed: list[tuple[int, int]] = []
     for b in range(len(before) + 1):
-        placed += [(ABSENT, a, False) for a in ahead[b]]
+        placed += [(ABSENT, a) for a in ahead[b]]
         placed += rows[b : b + 1]
     return placed
 
@@ -222,30 +220,16 @@ def _in_order(before: Sequence[SlotKey], after: Sequence[SlotKey]) -> dict[int, 
     return {b + i: a + i for b, a, size in blocks for i in range(size)}
 
 
-def _same_key_elsewhere(before: Sequence[SlotKey], after: Sequence[SlotKey], matched: dict[int, int]) -> dict[int, int]:
-    """Slots left over on both sides with one key: launches that only changed their order."""
-    free: dict[SlotKey, list[int]] = defaultdict(list)
+def _elsewhere(
+    before: Sequence[SlotKey], after: Sequence[SlotKey], matched: Mapping[int, int], start: int
+) -> dict[int, int]:
+    """Slots left over on both sides whose keys are the same from `start` on, in order."""
+    free: dict[tuple[str, ...], list[int]] = defaultdict(list)
     taken = set(matched.values())
     for a, key in enumerate(after):
         if a not in taken:
-            free[key].append(a)
-    return {b: free[key].pop(0) for b, key in enumerate(before) if b not in matched and free[key]}
-
-
-def _same_name_elsewhere(
-    before: Sequence[SlotKey], after: Sequence[SlotKey], matched: dict[int, int]
-) -> dict[int, int]:
-    """Slots left over on both sides with one name and kind: the same launch in a range of another name."""
-    free: dict[tuple[str, str], list[int]] = defaultdict(list)
-    taken = set(matched.values())
-    for a, (_, name, op_kind) in enumerate(after):
-        if a not in taken:
-            free[name, op_kind].append(a)
-    pairs: dict[int, int] = {}
-    for b, (_, name, op_kind) in enumerate(before):
-        if b not in matched and free[name, op_kind]:
-            pairs[b] = free[name, op_kind].pop(0)
-    return pairs
+            free[key[start:]].append(a)
+    return {b: free[key[start:]].pop(0) for b, key in enumerate(before) if b not in matched and free[key[start:]]}
 
 
 def _same_place(before: Sequence[SlotKey], after: Sequence[SlotKey], matched: dict[int, int]) -> dict[int, int]:

@@ -169,9 +169,9 @@ def _incomplete(before: Input, after: Input) -> Iterator[Reason]:
         if layers is not None and layers != shown:
             message = f"{run.label} ran {counted(layers, 'layer')} and its trace shows {shown}. Capture it again."
             yield Reason("layers-missing", message)
-        replays = lost_replays(run)
-        if replays and run.census.chosen.kind.steps < (1 - UNDER_RECORDED_SHARE) * replays:
-            yield Reason("under-recorded", f"{few_replays(run, replays)} Capture it again.")
+        steps = run.census.chosen.kind.steps
+        if steps < (1 - UNDER_RECORDED_SHARE) * (steps + lost_replays(run)):
+            yield Reason("under-recorded", f"{few_replays(run)} Capture it again.")
 
 
 def _other_profiler(before: Input, after: Input) -> Iterator[Reason]:
@@ -293,17 +293,16 @@ _CHECKS: Sequence[Sequence[Callable[[Input, Input], Iterator[Reason]]]] = (
 
 
 def lost_replays(run: Input) -> int:
-    """How many replays there should be by the run's own word, where its trace shows fewer whole ones; 0 elsewhere."""
+    """How many fewer whole replays a trace shows than there were by the run's own word; negative where more."""
     replays = run.record.replays if run.record else None
-    if replays is None or not run.census.info.timed or run.census.chosen.kind.steps >= replays:
-        return 0
-    return replays
+    return 0 if replays is None or not run.census.info.timed else replays - run.census.chosen.kind.steps
 
 
-def few_replays(run: Input, replays: int) -> str:
+def few_replays(run: Input) -> str:
     """The sentence that says so."""
-    shown = counted(run.census.chosen.kind.steps, "whole replay")
-    return f"{run.label} replayed {counted(replays, 'time')} and its trace shows {shown}."
+    steps = run.census.chosen.kind.steps
+    told = counted(steps + lost_replays(run), "time")
+    return f"{run.label} replayed {told} and its trace shows {counted(steps, 'whole replay')}."
 
 
 #: Settings of a run that are named where they differ: in run.json, or in an object of it.

@@ -295,6 +295,11 @@ class Comparison:
         """The exit status of the command."""
         return EXIT_OF[self.verdict]
 
+    @property
+    def per(self) -> tuple[int, int]:
+        """Layers times steps of either side: sums over the selected layers are divided by it."""
+        return self.selected_layers[0] * self.steps[0], self.selected_layers[0] * self.steps[1]
+
     def at_floor(self, finding: Finding) -> bool | None:
         """Whether the launch lasted no longer than the dispatch floor before (after, if it is new); None for copies and
         where no floor is known."""

@@ -125,12 +125,12 @@ _LISTED = 3
 def losses(before: Input, after: Input) -> Iterator[Reason]:
     """What the recordings lost or hold twice, as far as it forbids no answer."""
     for side in (before, after):
-        few = [(run, replays) for run in side.runs if (replays := lost_replays(run))]
+        few = [run for run in side.runs if lost_replays(run) > 0]
         if few:
-            yield Reason("fewer-replays", _several(side, len(few)) + few_replays(*few[0]))
-        more = [(run, replays) for run in side.runs if (replays := _exceeded_replays(run))]
+            yield Reason("fewer-replays", _several(side, len(few)) + few_replays(few[0]))
+        more = [run for run in side.runs if lost_replays(run) < 0]
         if more:
-            message = f"{few_replays(*more[0])} The two may be of different recordings."
+            message = f"{few_replays(more[0])} The two may be of different recordings."
             yield Reason("more-replays", _several(side, len(more)) + message)
         said_by_run = ranks.diagnostics([(run.record, run.census) for run in side.runs])
         for code in _LOSSES:
@@ -143,14 +143,6 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
             if said:
                 label, message = said[0]
                 yield Reason(_CODE.get(code, code), f"{_several(side, len(said))}{label}: {message}")
-
-
-def _exceeded_replays(run: Input) -> int:
-    """How many replays there were by the run's own word, where its trace shows more whole ones; 0 elsewhere."""
-    replays = run.record.replays if run.record else None
-    if replays is None or not run.census.info.timed or run.census.chosen.kind.steps <= replays:
-        return 0
-    return replays
 
 
 def _only_in_layers(run: Input) -> bool:

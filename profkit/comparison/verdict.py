@@ -62,8 +62,7 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
 
 def _decide(comparison: Comparison, gates: Gates, *, reproducible: bool) -> tuple[Verdict, list[Reason]]:
     gone = comparison.with_status("removed", "moved")
-    layers = comparison.selected_layers[0]
-    removed_per_layer = sum(f.row.launches_before for f in gone) / (layers * comparison.steps[0])
+    removed_per_layer = sum(f.row.launches_before for f in gone) / comparison.per[0]
     net = comparison.net
     falls = net is not None and net.launches_per_layer < 0 and net.launches_per_step < 0
     checked = _check_gates(comparison, gates, gone, removed_per_layer)
@@ -126,7 +125,7 @@ def _removed_sentence(comparison: Comparison, gone: Sequence[Finding], per_layer
         per_step = sum(f.row.launches_before for f in gone) / steps
         whence = f"from at most {touched} of {counted(layers, 'layer')} each"
         return f"{counted(per_step, 'launch')} a step {are(per_step)} gone, {whence}{'; ' if new else ''}{new}."
-    moved = sum(f.row.launches_before for f in gone if f.status == "moved") / (layers * steps)
+    moved = sum(f.row.launches_before for f in gone if f.status == "moved") / comparison.per[0]
     text = f"{counted(per_layer, 'launch')} per layer {are(per_layer)} gone from {counted(layers, 'layer')}"
     if moved:
         text += f"; {moved:g} of them now run{'s' if moved == 1 else ''} outside the layers, once a step"
@@ -289,7 +288,7 @@ def _more(fusion: Fusion, steps: tuple[int, int]) -> bool:
 
 def _regression(comparison: Comparison, percent: float) -> tuple[bool | None, Reason]:
     net = comparison.net
-    before = sum(f.row.ns_before for f in comparison.findings) / (comparison.selected_layers[0] * comparison.steps[0])
+    before = sum(f.row.ns_before for f in comparison.findings) / comparison.per[0]
     if net is None or not comparison.timed or before == 0 or math.isnan(net.low):
         message = "Whether a layer became slower cannot be told: there are no times, or no repetitions of them."
         return None, Reason("regression-unknown", message)

@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal
 
 from profkit.errors import OutputClosedError, ProfkitError, without_controls
 
@@ -36,11 +36,6 @@ class Answer:
     notes: Sequence[str] = ()
 
 
-class _Module(Protocol):
-    def write(self, answer: Answer) -> None:
-        """Write the report to standard output."""
-
-
 @dataclass(frozen=True)
 class Report:
     """A report.
@@ -57,7 +52,7 @@ class Report:
 
     def write(self, answer: Answer) -> None:
         """Write it to standard output."""
-        cast(_Module, importlib.import_module(f"{__name__}.{self.module}")).write(answer)
+        importlib.import_module(f"{__name__}.{self.module}").write(answer)
 
 
 REPORTS: tuple[Report, ...] = (

@@ -141,9 +141,7 @@ def scope_lines(comparison: Comparison, table: DiffTable) -> list[str]:
     if len(table.scopes) < 2:
         return []
     lines = []
-    for scope in table.scopes:
-        if not scope.launches_change:
-            continue
+    for scope in (scope for scope in table.scopes if scope.launches_change):
         text = (
             f"{scope.where}: {count(scope.launches_before)} → {count(scope.launches_after)} launches a layer, "
             f"{count(scope.launches_before * table.layers)} → {count(scope.launches_after * table.layers)} a step"
@@ -177,7 +175,7 @@ def floor_line(comparison: Comparison) -> str | None:
         )
     judged = [f for f in gone if f.row.op_kind == "kernel"]
     everywhere = in_every_layer(judged, comparison.selected_layers[0])
-    per = comparison.steps[0] * (comparison.selected_layers[0] if everywhere else 1)
+    per = comparison.per[0] if everywhere else comparison.steps[0]
     number, at_floor = (
         sum(f.row.launches_before for f in some) / per
         for some in (judged, [f for f in judged if comparison.at_floor(f)])
@@ -387,15 +385,11 @@ _EVIDENCE = {
 
 def fusion_line(comparison: Comparison, table: DiffTable, fusion: Fusion) -> str:
     """One fusion, or replacement; its numbers are sums of the table's rows."""
-    per_layer = sum(f.row.launches_before for f in fusion.removed) / (
-        comparison.selected_layers[0] * comparison.steps[0]
-    )
+    per_layer = sum(f.row.launches_before for f in fusion.removed) / comparison.per[0]
     gone = f"{counted(per_layer, 'launch')} a layer ({where(fusion.removed)})"
     changed = "absorbed"
     if fusion.evidence == "replaced":
-        new = sum(f.row.launches_after for f in fusion.absorbers) / (
-            comparison.selected_layers[0] * comparison.steps[1]
-        )
+        new = sum(f.row.launches_after for f in fusion.absorbers) / comparison.per[1]
         text = f"Replaced, not fused: {gone} by {counted(new, 'new launch')} at the same place ({_named(fusion)})"
         changed = "added"
     elif fusion.evidence == "new":

@@ -20,6 +20,7 @@ from profkit.comparison.model import (
     Input,
     Net,
     Reason,
+    Row,
     Samples,
     Status,
     StepTimes,
@@ -173,7 +174,7 @@ _STATUSES: Sequence[Status] = ("removed", "added", "changed", "moved", "unchange
 def report(comparison: Comparison) -> DiffDocument:
     """Everything that the diff says."""
     before, after = comparison.selected_layers
-    findings = [_finding(f, comparison, before) for f in comparison.findings]
+    findings = [_finding(f, comparison, comparison.per) for f in comparison.findings]
     roles, changes, skew = ranks.compared(comparison) if comparison.findings else (None, [], None)
     return DiffDocument(
         verdict=comparison.verdict,
@@ -187,8 +188,8 @@ def report(comparison: Comparison) -> DiffDocument:
         layers=Two(before=before, after=after),
         steps=Two(before=comparison.steps[0], after=comparison.steps[1]),
         **{status: [f for f in findings if f.status == status] for status in _STATUSES},
-        elsewhere=[_finding(f, comparison, 1) for f in comparison.elsewhere],
-        outside=[_finding(f, comparison, 1) for f in comparison.outside],
+        elsewhere=[_finding(f, comparison, comparison.steps) for f in comparison.elsewhere],
+        outside=[_finding(f, comparison, comparison.steps) for f in comparison.outside],
         scopes=_scopes(comparison),
         fusions=[_fusion(f) for f in comparison.fusions],
         roles=roles,
@@ -247,9 +248,8 @@ def _side(entry: Input) -> Side:
     )
 
 
-def _finding(finding: Finding, comparison: Comparison, layers: int) -> FindingEntry:
+def _finding(finding: Finding, comparison: Comparison, per: tuple[int, int]) -> FindingEntry:
     row, timed = finding.row, comparison.timed
-    per_before, per_after = layers * comparison.steps[0], layers * comparison.steps[1]
     return FindingEntry(
         name=row.recorded,
         short=row.name,
@@ -259,10 +259,10 @@ def _finding(finding: Finding, comparison: Comparison, layers: int) -> FindingEn
         status=finding.status,
         layers_before=row.layers_before,
         layers_after=row.layers_after,
-        launches_before=row.launches_before / per_before,
-        launches_after=row.launches_after / per_after,
-        us_before=_us(row.ns_before / per_before) if timed else None,
-        us_after=_us(row.ns_after / per_after) if timed else None,
+        launches_before=row.launches_before / per[0],
+        launches_after=row.launches_after / per[1],
+        us_before=_us(row.ns_before / per[0]) if timed else None,
+        us_after=_us(row.ns_after / per[1]) if timed else None,
         us_delta=_us(finding.delta),
         ci=_interval(finding.low, finding.high),
         p=None if math.isnan(finding.p) else finding.p,
@@ -271,26 +271,22 @@ def _finding(finding: Finding, comparison: Comparison, layers: int) -> FindingEn
 
 
 def _scopes(comparison: Comparison) -> list[ScopeSum]:
-    groups: dict[str, list[Finding]] = {}
+    groups: dict[str, list[Row]] = {}
     for finding in comparison.findings:
-        groups.setdefault(finding.row.where.split("/")[0], []).append(finding)
-    layers, (steps_before, steps_after) = comparison.selected_layers[0], comparison.steps
-    found: list[ScopeSum] = []
-    for scope, members in groups.items():
-        before, after = sum(f.row.launches_before for f in members), sum(f.row.launches_after for f in members)
-        ns = [sum(f.row.ns_before for f in members), sum(f.row.ns_after for f in members)]
-        found.append(
-            ScopeSum(
-                scope=scope,
-                launches_before=before / (layers * steps_before),
-                launches_after=after / (layers * steps_after),
-                launches_per_step_before=before / steps_before,
-                launches_per_step_after=after / steps_after,
-                us_before=_us(ns[0] / (layers * steps_before)) if comparison.timed else None,
-                us_after=_us(ns[1] / (layers * steps_after)) if comparison.timed else None,
-            )
+        groups.setdefault(finding.row.where.split("/")[0], []).append(finding.row)
+    per, steps, timed = comparison.per, comparison.steps, comparison.timed
+    return [
+        ScopeSum(
+            scope=scope,
+            launches_before=sum(row.launches_before for row in rows) / per[0],
+            launches_after=sum(row.launches_after for row in rows) / per[1],
+            launches_per_step_before=sum(row.launches_before for row in rows) / steps[0],
+            launches_per_step_after=sum(row.launches_after for row in rows) / steps[1],
+            us_before=_us(sum(row.ns_before for row in rows) / per[0]) if timed else None,
+            us_after=_us(sum(row.ns_after for row in rows) / per[1]) if timed else None,
         )
-    return found
+        for scope, rows in groups.items()
+    ]
 
 
 def _fusion(fusion: Fusion) -> FusionEntry:

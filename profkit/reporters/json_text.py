@@ -13,12 +13,7 @@ _RAW_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 def write(answer: Answer) -> None:
-    """The document on standard output, and on standard error what is not in it."""
-    send(render(answer.document()))
+    """The document on standard output, without control characters, and on standard error what is not in it."""
+    text = json.dumps(msgspec.to_builtins(answer.document()), indent=1, ensure_ascii=False, allow_nan=False)
+    send(text.translate(_RAW_CONTROLS) + "\n")
     tell(answer.notes)
-
-
-def render(document: object) -> str:
-    """`document` as JSON that holds no control character, so that it is safe to show."""
-    data = msgspec.to_builtins(document)
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False).translate(_RAW_CONTROLS) + "\n"

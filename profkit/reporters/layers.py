@@ -32,7 +32,8 @@ def report(document: LayersDocument) -> Iterator[Block]:
     for job in document.jobs:
         yield from ranks.blocks(job, timed=timed)
     average = document.average
-    if average.runs > 1 and not ranks.is_one_job(document.jobs, average.runs):
+    # The table of a job has its ranks' average.
+    if average.runs > 1 and not (len(document.jobs) == 1 and len(document.jobs[0].ranks) == average.runs):
         us = "not timed" if average.kernel_us is None else f"{average.kernel_us:.2f} µs"
         text = f"Average of {average.runs} runs: {average.launches:g} launches and {us} a layer per step."
         yield Lines([text], only="screen")
@@ -57,34 +58,31 @@ def _run(run: Run) -> Iterator[Block]:
     if step is not None:
         yield Gap("page")
         yield Lines([step], only="page")
-    ledger = run.ledger
-    parts = (
-        f"{ledger.in_layers:,} in layers, {ledger.in_ranges:,} in other ranges, "
-        f"{ledger.in_graph_outside_layers:,} in a graph outside layers, {ledger.outside_graphs:,} outside graphs, "
-        f"{ledger.unattributed:,} unattributed"
-    )
+    said = f"{run.ledger.ops:,} ops: {', '.join(_parts(run, 'in other ranges'))}; {run.ledger.set_aside:,} set aside."
     yield Gap("page")
-    yield Lines(
-        [f"{ledger.ops:,} ops: {parts}; {ledger.set_aside:,} set aside. Placed: {blocks.placed(run.methods)}."],
-        only="page",
-    )
+    yield Lines([f"{said} Placed: {blocks.placed(run.methods)}."], only="page")
     yield Gap("page")
     yield from _outside("in no step, whole recording", run.beyond_steps, timed=run.timed)
     yield Notes([(warning.code, warning.message) for warning in run.warnings], warning=True)
     yield Gap("screen")
 
 
-def _counts(run: Run) -> Iterator[str]:
-    """Where the ops went, by which methods and in which steps, and the floor."""
+def _parts(run: Run, in_ranges: str) -> tuple[str, ...]:
+    """Where the ops went."""
     ledger = run.ledger
-    parts = (
+    return (
         f"{ledger.in_layers:,} in layers",
-        f"{ledger.in_ranges:,} in ranges that are no layer",
+        f"{ledger.in_ranges:,} {in_ranges}",
         f"{ledger.in_graph_outside_layers:,} in a graph outside layers",
         f"{ledger.outside_graphs:,} outside graphs",
         f"{ledger.unattributed:,} unattributed",
     )
-    yield f"{ledger.ops:,} ops = {' + '.join(parts)}; {ledger.set_aside:,} set aside as broken."
+
+
+def _counts(run: Run) -> Iterator[str]:
+    """Where the ops went, by which methods and in which steps, and the floor."""
+    parts = " + ".join(_parts(run, "in ranges that are no layer"))
+    yield f"{run.ledger.ops:,} ops = {parts}; {run.ledger.set_aside:,} set aside as broken."
     yield f"Placed: {blocks.placed(run.methods)}. Steps: {run.steps_found_by}."
     floor = run.floor
     if floor is not None:

@@ -254,11 +254,6 @@ def _us(ns: int, per: int) -> float:
 # -- what is said ------------------------------------------------------------------------------------------------------
 
 
-def is_one_job(jobs: Sequence[Job], runs: int) -> bool:
-    """Whether all runs are ranks of one job, whose table has their average."""
-    return len(jobs) == 1 and len(jobs[0].ranks) == runs
-
-
 def blocks(job: Job, *, timed: bool) -> Iterator[Block]:
     """The table of a job: a row for each rank, their average and their skew; and what the numbers mean."""
     exchange = "" if job.exchange is None else f", exchange: {job.exchange}"
@@ -282,8 +277,7 @@ def blocks(job: Job, *, timed: bool) -> Iterator[Block]:
 
 
 def _cells(entry: Rank | RankMeans | RankTimes) -> list[str]:
-    values = (entry.kernel_us, entry.compute_us, entry.collective_us, entry.waiting_us)
-    return ["–" if value is None else f"{value:.2f}" for value in values]
+    return ["–" if (us := getattr(entry, name)) is None else f"{us:.2f}" for name in _TIMES]
 
 
 def _notes(job: Job, *, timed: bool) -> list[str]:
@@ -333,13 +327,9 @@ def diff_lines(comparison: Comparison) -> list[str]:
             lines.append(f"Rank {rank.rank}: only {'before' if after is None else 'after'}.")
             continue
         text = f"Rank {rank.rank}: {before.launches:g} → {after.launches:g} launches a layer"
-        for name, b, a in (
-            ("compute", before.compute_us, after.compute_us),
-            ("collectives", before.collective_us, after.collective_us),
-            ("waiting", before.waiting_us, after.waiting_us),
-        ):
-            if b is not None and a is not None:
-                text += f"; {name} {b:.2f} → {a:.2f} µs"
+        times = {"compute": "compute_us", "collectives": "collective_us", "waiting": "waiting_us"}
+        pairs = [(word, getattr(before, name), getattr(after, name)) for word, name in times.items()]
+        text += "".join(f"; {word} {b:.2f} → {a:.2f} µs" for word, b, a in pairs if None not in (b, a))
         lines.append(f"{text}.")
     if skew is not None and skew.before and skew.after and skew.before.compute_us is not None:
         lines.append(

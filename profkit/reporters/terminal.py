@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from rich import table as rich_table
 from rich.console import Console
@@ -24,7 +25,10 @@ _ROW = {"": None, "total": "bold", "dim": "dim"}
 
 
 class _Console(Console):
-    """A console that does not end the process itself when its reader has gone."""
+    """A console that takes texts as they are, and does not end the process itself when its reader has gone."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, emoji=False, markup=False, **options)
 
     def on_broken_pipe(self) -> None:
         raise OutputClosedError
@@ -33,7 +37,7 @@ class _Console(Console):
 def write(answer: Answer) -> None:
     """The answer on standard output, wide where that is no terminal."""
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    render(answer.blocks(), _Console(width=width, highlight=False, soft_wrap=False, emoji=False, markup=False))
+    render(answer.blocks(), _Console(width=width))
 
 
 def render(blocks: Iterable[Block], out: Console) -> None:
@@ -63,16 +67,7 @@ def _print_table(block: Table, out: Console) -> None:
         table.add_column(Text(clean(column.title)), justify="right" if column.number else "left", no_wrap=True)
     for row in block.rows:
         table.add_row(*(_cell(row.cells[index]) for index in shown), style=_ROW[row.style])
-    wide = _Console(
-        file=out.file,
-        width=_ANY_WIDTH,
-        force_terminal=out.is_terminal,
-        no_color=out.no_color,
-        highlight=False,
-        emoji=False,
-        markup=False,
-    )
-    wide.print(table)
+    _Console(file=out.file, width=_ANY_WIDTH, force_terminal=out.is_terminal, no_color=out.no_color).print(table)
 
 
 def _cell(cell: str | Name) -> Text:
