@@ -32,19 +32,6 @@ from profkit.runs.whole_files import write_json
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One side of the comparison.
-
-    Args:
-        name: its directory: the variant, with ``-2`` where both arms are of one variant.
-        variant: the workload's.
-    """
-
-    name: str
-    variant: str
-
-
-@dataclass(frozen=True)
 class Repetition:
     """One capture of one arm.
 
@@ -56,7 +43,7 @@ class Repetition:
 
     sequence: int
     pair: int
-    arm: Arm
+    arm: PlannedArm
     nproc: int | None = None
 
     def directory(self, output: Path) -> Path:
@@ -77,7 +64,7 @@ class Repetition:
         return RepetitionRecord(arm=self.arm.name, pair=self.pair, sequence=self.sequence)
 
 
-def make_arms(variant: str, against: str | None) -> tuple[Arm, ...]:
+def make_arms(variant: str, against: str | None) -> tuple[PlannedArm, ...]:
     """The arms of a repeated capture: one, or two that may be of one variant (an A/A control).
 
     Raises:
@@ -87,17 +74,17 @@ def make_arms(variant: str, against: str | None) -> tuple[Arm, ...]:
         if Path(name).name != name or name.startswith("."):
             raise ProfkitError(f"The variant {name!r} cannot name an arm's directory. Rename it in the workload.")
     if against is None:
-        return (Arm(variant, variant),)
-    return Arm(variant, variant), Arm(against if against != variant else f"{against}-2", against)
+        return (PlannedArm(variant, variant),)
+    return PlannedArm(variant, variant), PlannedArm(against if against != variant else f"{against}-2", against)
 
 
-def interleaved(arms: Sequence[Arm], pairs: int, nproc: int | None = None) -> list[Repetition]:
+def interleaved(arms: Sequence[PlannedArm], pairs: int, nproc: int | None = None) -> list[Repetition]:
     """Every repetition in the order of recording: A B, B A, A B, … so that drift meets both arms alike."""
     ordered = [(pair, arm) for pair in range(pairs) for arm in (arms if pair % 2 == 0 else arms[::-1])]
     return [Repetition(sequence, pair, arm, nproc) for sequence, (pair, arm) in enumerate(ordered)]
 
 
-def describe(options: Options, arms: Sequence[Arm]) -> CapturePlan:
+def describe(options: Options, arms: Sequence[PlannedArm]) -> CapturePlan:
     """The `plan` field of capture.json.
 
     A workload file is named without its directory; its content is digested, so that a change between sittings is seen.
@@ -108,7 +95,7 @@ def describe(options: Options, arms: Sequence[Arm]) -> CapturePlan:
     return CapturePlan(
         workload=options.name,
         workload_sha256=source_digest(options.workload),
-        arms=[PlannedArm(arm.name, arm.variant) for arm in arms],
+        arms=list(arms),
         pairs=options.pairs or 1,
         shapes=dict(sorted(text.partition("=")[::2] for text in options.shapes)),
         profiler=options.profiler,
@@ -137,7 +124,7 @@ class Finished:
     """
 
     path: Path
-    arms: Sequence[Arm]
+    arms: Sequence[PlannedArm]
     records: Sequence[tuple[Repetition, Sequence[RunRecord]]]
     total: int
     durations_s: Sequence[float]
@@ -210,9 +197,9 @@ def _start_over(output: Path) -> None:
     if not (output / PLAN_FILE).exists():
         return
     for arm in planned_file.read(output).arms:
-        (name,) = {arm.name for arm in make_arms(arm.name, None)}
-        if (output / name).exists():
-            shutil.rmtree(output / name)
+        (checked,) = make_arms(arm.name, None)
+        if (output / checked.name).exists():
+            shutil.rmtree(output / checked.name)
     (output / PLAN_FILE).unlink()
 
 
@@ -282,7 +269,7 @@ def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition
     ]
 
 
-def _mark_stalled(arms: Sequence[Arm], order: Sequence[Repetition], output: Path) -> None:
+def _mark_stalled(arms: Sequence[PlannedArm], order: Sequence[Repetition], output: Path) -> None:
     """Write the `set_aside` field of every repetition, decided from all of its arm."""
     for arm in arms:
         jobs = [[run_dir.load(path) for path in own.runs(output)] for own in order if own.arm == arm]

@@ -54,12 +54,12 @@ def on_ranks(options: Options) -> Options | None:
 
 def capture_command(command: Sequence[str], options: Options, output: Path, *, force: bool) -> tuple[str, int]:
     """Capture any command; returns the summary to print and the command's exit status."""
-    from profkit.capture import command_run
+    from profkit.capture import session
 
     if not command:
         raise ProfkitError("Nothing to run after `--`. Give a command: profkit capture -o DIR -- python app.py")
-    finished = command_run.capture(command, options, output, force=force)
-    return summarise(finished.path, [finished.record], ""), finished.exit_code
+    finished = session.capture_command(command, options, output, force=force)
+    return summarise(finished.path, finished.records, ""), finished.exit_code
 
 
 def summarise(path: Path, ranks: Sequence[RunRecord], why: str) -> str:

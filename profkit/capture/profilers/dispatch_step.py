@@ -11,7 +11,6 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,10 +20,11 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from profkit.capture.device import describe_device, describe_versions
+from profkit.capture.device import describe_versions
 from profkit.capture.options import Job
-from profkit.capture.outputs import against_references, digest_outputs
+from profkit.capture.record import digest_outputs, of_step
 from profkit.model.workload import Step
+from profkit.readers import DISPATCH_FILE
 from profkit.readers.dispatch import SCHEMA, Recording
 
 #: Where a custom operator's implementation is registered, in the order of preference on a CPU.
@@ -109,19 +109,14 @@ def record(job: Job, step: Step) -> dict[str, Any]:
         "ranges": msgspec.to_builtins(recording.ranges),
         "ops": msgspec.to_builtins(recording.ops),
     }
-    Path(job.trace).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {
-        "backend": "gloo" if job.world_size else None,
-        "layers": len(step.layers),
-        "notes": dict(step.notes),
-        "ranges": "profkit",
-        "compiles": {"before": 0, "inside": []},
-        "compiles_watched": True,
-        "digests": digest_outputs(step.outputs()) if job.options.run_bodies else None,
-        "references": against_references(step.outputs(), step.references) if job.options.run_bodies else None,
-        "device": describe_device(),
-        "versions": versions,
-    }
+    (job.directory / DISPATCH_FILE).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+    return of_step(
+        step,
+        ranges="profkit",
+        digests=digest_outputs(step.outputs()) if job.options.run_bodies else None,
+        backend="gloo" if job.world_size else None,
+        compiles={"before": 0, "inside": []},
+    )
 
 
 class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]

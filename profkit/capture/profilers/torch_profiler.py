@@ -60,7 +60,7 @@ class TorchProfiler(Profiler):
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
             yield
             torch.cuda.synchronize()
-        export(profiler, Path(job.trace))
+        export(profiler, job.directory / cls.trace_file)
 
     def version(self, versions: Mapping[str, str | None]) -> str | None:
         """torch's."""
