@@ -59,10 +59,6 @@ class Repetition:
         """Whether it has been recorded."""
         return all(run_dir.is_run(run) for run in self.runs(output))
 
-    def record(self) -> RepetitionRecord:
-        """The `repetition` field of run.json."""
-        return RepetitionRecord(arm=self.arm.name, pair=self.pair, sequence=self.sequence)
-
 
 def make_arms(variant: str, against: str | None) -> tuple[PlannedArm, ...]:
     """The arms of a repeated capture: one, or two that may be of one variant (an A/A control).
@@ -163,7 +159,12 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
                 raise
             if all(repetition.is_complete(output) for repetition in order):
                 _mark_stalled(arms, order, output)
-            return Finished(output, arms, _records(order, output), len(order), durations_s, session.why)
+            records = [
+                (repetition, [run_dir.load(path).record for path in repetition.runs(output)])
+                for repetition in order
+                if repetition.is_complete(output)
+            ]
+            return Finished(output, arms, records, len(order), durations_s, session.why)
 
 
 def _begun(output: Path) -> bool:
@@ -257,16 +258,9 @@ def _record(session: Session, repetition: Repetition, output: Path) -> None:
     crash_log.unlink(missing_ok=True)
     options = dataclasses.replace(session.options, variant=repetition.arm.variant)
     own = dataclasses.replace(session, options=options)
+    place = RepetitionRecord(arm=repetition.arm.name, pair=repetition.pair, sequence=repetition.sequence)
     with run_dir.new(directory) as temporary:
-        record_into(own, temporary, crash_log=crash_log, repetition=repetition.record())
-
-
-def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition, Sequence[RunRecord]]]:
-    return [
-        (repetition, [run_dir.load(path).record for path in repetition.runs(output)])
-        for repetition in order
-        if repetition.is_complete(output)
-    ]
+        record_into(own, temporary, crash_log=crash_log, repetition=place)
 
 
 def _mark_stalled(arms: Sequence[PlannedArm], order: Sequence[Repetition], output: Path) -> None:

@@ -195,10 +195,9 @@ def _directories(work: Path, count: int) -> list[Path]:
     return directories
 
 
-_Recorded = tuple[Result, Result | None, str]
-
-
-def _run(session: Session, work: Path, targets: Sequence[Path], crash_log: Path) -> list[_Recorded]:
+def _run(
+    session: Session, work: Path, targets: Sequence[Path], crash_log: Path
+) -> list[tuple[Result, Result | None, str]]:
     """Run the workers in directories below `work`, and move each rank's recording to its target, which is made.
 
     Returns:
@@ -212,7 +211,7 @@ def _run(session: Session, work: Path, targets: Sequence[Path], crash_log: Path)
         results = workers.record_and_time(jobs, workers.jobs(directories, "untraced"))
     else:
         results = [(result, None) for result in workers.record(jobs)]
-    recorded: list[_Recorded] = []
+    recorded: list[tuple[Result, Result | None, str]] = []
     for (traced, untraced), job, target in zip(results, jobs, targets, strict=True):
         target.mkdir(exist_ok=True)
         kept = profiler.keep(recording(job), target, keep_report=session.options.keep_report)

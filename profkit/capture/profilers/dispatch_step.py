@@ -157,9 +157,10 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # Operators made of others arrive whole under inference mode; count what they are made of.
             with self:
                 return func.decompose(*args, **kwargs)
-        if is_users_own(func):
+        if func.namespace not in _BUILT_IN_NAMESPACES:
             return self._custom(func, args, kwargs)
-        result = self._shape_only(func, args, kwargs) if self._skips(func) else func(*args, **kwargs)
+        skipped = not self._run_bodies and func._schema.name in _MATMULS
+        result = self._shape_only(func, args, kwargs) if skipped else func(*args, **kwargs)
         self._count(func, args, kwargs, result)
         return result
 
@@ -180,9 +181,6 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if len(self._recording.ops) == before:
             self._count(func, args, kwargs, result)
         return result
-
-    def _skips(self, func: OpOverload) -> bool:
-        return not self._run_bodies and is_skippable_matmul(func)
 
     def _shape_only(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if "out" in kwargs:
@@ -208,16 +206,6 @@ def launch_kind(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
         source = args[1] if name == "aten::copy_" else args[0]
         return "memcpy" if _is_plain_copy(source, produced[0]) else "kernel"
     return "kernel"
-
-
-def is_skippable_matmul(func: OpOverload) -> bool:
-    """Whether `func` is a matrix product, whose values only matter when kernel bodies run."""
-    return func._schema.name in _MATMULS
-
-
-def is_users_own(func: OpOverload) -> bool:
-    """Whether `func` is a custom operator, to be counted by what its implementation dispatches."""
-    return func.namespace not in _BUILT_IN_NAMESPACES
 
 
 def _tensors(value: object) -> list[torch.Tensor]:

@@ -44,7 +44,9 @@ class TorchProfiler(Profiler):
 
     @classmethod
     def scope(cls, api: str) -> tuple[Scope, str]:
-        return _record_function, "torch.profiler.record_function"
+        from torch.profiler import record_function
+
+        return record_function, "torch.profiler.record_function"
 
     @classmethod
     @contextmanager
@@ -65,14 +67,6 @@ class TorchProfiler(Profiler):
     def version(self, versions: Mapping[str, str | None]) -> str | None:
         """torch's."""
         return versions["torch"]
-
-
-@contextmanager
-def _record_function(name: str) -> Iterator[None]:
-    from torch.profiler import record_function
-
-    with record_function(name):
-        yield
 
 
 def export(profiler: _Recorded, path: Path) -> None:
