@@ -2,8 +2,8 @@
 
     python docs/generate.py
 
-A table stands between two markers, ``<!-- generated: NAME -->`` and ``<!-- end -->``. What a row says is an entry of a
-docstring's ``Args``; fields without one need no words. A test fails where a file is not what this writes.
+The tables stand between ``<!-- generated -->`` and ``<!-- end -->``. What a row says is the description in the field's
+``Meta``; fields without one need no words. A test fails where a file is not what this writes.
 """
 
 from __future__ import annotations
@@ -27,19 +27,17 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "profkit.diff/1": DiffDocument,
     "profkit.run/1": RunRecord,
 }
-_MARKED = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_ENTRY = re.compile(r"^    (\w[\w, ]*): ", re.MULTILINE)
+_MARKED = re.compile(r"(<!-- generated -->\n).*(<!-- end -->)", re.DOTALL)
 
 
 def files() -> dict[Path, str]:
-    """Every file that is generated, or holds a generated table, and what it should hold."""
+    """Every file that is generated, or holds generated tables, and what it should hold."""
     found = {
         DOCS / "schemas" / f"{name.replace('/', '-')}.json": json.dumps(schema(document), indent=1) + "\n"
         for name, document in DOCUMENTS.items()
     }
     page = DOCS / "json.md"
-    text = page.read_text(encoding="utf-8")
-    found[page] = _MARKED.sub(lambda match: f"{match[1]}\n{tables(DOCUMENTS[match[2]])}\n{match[3]}", text)
+    found[page] = _MARKED.sub(lambda match: f"{match[1]}\n{tables()}\n{match[2]}", page.read_text(encoding="utf-8"))
     return found
 
 
@@ -59,55 +57,57 @@ def _summaries(value: object) -> object:
     }
 
 
-def tables(document: type[msgspec.Struct]) -> str:
-    """A table for the document and for each type in it, in the order in which they are named."""
-    wanted, parts = [document], []
+def tables() -> str:
+    """What the types of the page's documents say, each type once: first the documents, then by name."""
+    documents: list[type] = [LayersDocument, DiffDocument]
+    wanted = list(documents)
     for kind in wanted:
-        fields = types.type_info(kind).fields  # type: ignore[attr-defined]
-        wanted += [found for field in fields for found in _structs(field.type) if found not in wanted]
-        parts.append("\n".join([*_head(kind), *_rows(kind, fields)]))
-    return "\n\n".join(parts) + "\n"
+        found = dict.fromkeys(inner for field in _fields(kind) for inner in _records(field.type))
+        wanted += [inner for inner in found if inner not in wanted]
+    return "\n".join("\n".join(_described(kind)) for kind in [*documents, *sorted(wanted[2:], key=_name)])
 
 
-def _head(kind: type[msgspec.Struct]) -> Iterator[str]:
-    summary = " ".join(inspect.getdoc(kind).split("\n\n")[0].split())
-    yield f"**{kind.__name__}**: {_code(summary)}"
-    yield ""
-    yield "| field | type | meaning |"
-    yield "|---|---|---|"
+def _described(kind: type) -> Iterator[str]:
+    summary = _code(" ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split()))
+    said = [(field, _said(field.type)) for field in _fields(kind)]
+    plain = ", ".join(f"`{field.encode_name}`: {_word(field.type)}" for field, meaning in said if not meaning)
+    yield f"### {_name(kind)}\n"
+    yield f"{summary}\n{plain}.\n" if plain else f"{summary}\n"
+    rows = [
+        f"| `{field.encode_name}` | {_word(field.type)} | {_code(meaning).replace('|', '&#124;')} |"
+        for field, meaning in said
+        if meaning
+    ]
+    yield from ["| field | type | meaning |", "|---|---|---|", *rows, ""] if rows else []
 
 
-def _rows(kind: type[msgspec.Struct], fields: tuple[types.Field, ...]) -> Iterator[str]:
-    said = _entries(inspect.getdoc(kind) or "")
-    for field in fields:
-        meaning = _code(said.get(field.name, "")).replace("|", "\\|")
-        yield f"| `{field.encode_name}` | {_word(field.type)} | {meaning} |"
+def _name(kind: type) -> str:
+    return kind.__name__
 
 
-def _entries(doc: str) -> dict[str, str]:
-    """What a docstring's ``Args`` say of each field."""
-    _, _, args = doc.partition("Args:\n")
-    parts = _ENTRY.split(args)[1:]
-    return {
-        name.strip(): " ".join(text.split())
-        for names, text in zip(parts[::2], parts[1::2], strict=True)
-        for name in names.split(",")
-    }
+def _fields(kind: type) -> tuple[types.Field, ...]:
+    return types.type_info(kind).fields  # type: ignore[attr-defined,no-any-return]
+
+
+def _said(kind: types.Type) -> str:
+    """What `Meta` says of a field."""
+    return str((kind.extra_json_schema or {}).get("description", "")) if isinstance(kind, types.Metadata) else ""
 
 
 def _code(text: str) -> str:
     return text.replace("``", "`")
 
 
-def _structs(kind: types.Type) -> Iterator[type[msgspec.Struct]]:
-    if isinstance(kind, types.StructType):
+def _records(kind: types.Type) -> Iterator[type]:
+    """The types with fields of their own in `kind`."""
+    if isinstance(kind, types.StructType | types.DataclassType):
         yield kind.cls
     for name in ("types", "item_types"):
         for inner in getattr(kind, name, ()):
-            yield from _structs(inner)
+            yield from _records(inner)
     for name in ("type", "item_type", "value_type"):
         if isinstance(inner := getattr(kind, name, None), types.Type):
-            yield from _structs(inner)
+            yield from _records(inner)
 
 
 def _word(kind: types.Type) -> str:
@@ -117,8 +117,8 @@ def _word(kind: types.Type) -> str:
     if isinstance(kind, types.UnionType):
         words = dict.fromkeys(_word(inner) for inner in kind.types if not isinstance(inner, types.NoneType))
         return " or ".join([*words, *(["null"] if kind.includes_none else [])])
-    if isinstance(kind, types.StructType):
-        return kind.cls.__name__
+    if isinstance(kind, types.StructType | types.DataclassType):
+        return f"[{kind.cls.__name__}](#{kind.cls.__name__.lower()})"
     if isinstance(kind, types.LiteralType):
         return "string"
     if isinstance(kind, types.TupleType):

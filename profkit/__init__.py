@@ -74,8 +74,8 @@ def diff(
     Raises:
         profkit.errors.ProfkitError: bad input, or a selection that matches nothing.
     """
+    from profkit.comparison.compare import compare_sides
     from profkit.comparison.model import Gates
-    from profkit.comparison.sides import compare_sides
     from profkit.model.selection import Selection
     from profkit.runs.sides import Loaded, Side, one
 

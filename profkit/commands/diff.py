@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from profkit import reporters
+from profkit.comparison.compare import compare_sides
 from profkit.comparison.model import Gates
-from profkit.comparison.sides import compare_sides
 from profkit.errors import Exit
 from profkit.model.selection import Selection
 from profkit.reporters.diff import answer

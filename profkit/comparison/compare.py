@@ -1,4 +1,4 @@
-"""Compares two censuses: rows, findings, fusions, the net effect, and the verdict."""
+"""Compares two sides of runs, or two censuses: rows, findings, fusions, the net effect, and the verdict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,32 @@ from profkit.comparison.statistics import OVER_RUNS, Thresholds
 from profkit.comparison.verdict import judge, statuses_of
 from profkit.counting.floor import floor_of
 from profkit.model import names as kernel_names
+from profkit.model.selection import Selection
 from profkit.readers import format_of
+from profkit.runs.sides import Counted, Side, count_sides, not_recorded, recorded_well, stalled
+
+
+def compare_sides(both: tuple[Side, Side], selection: Selection, gates: Gates, specs: Sequence[str] = ()) -> Comparison:
+    """Count both sides and compare them, without the runs that their captures set aside.
+
+    Args:
+        specs: what named the sides, for what is missing of repeated captures.
+
+    Raises:
+        ProfkitError: bad input, or every run of a side was set aside.
+    """
+    before, after = (recorded_well(side) for side in both)
+    said = [note for spec in specs for note in not_recorded(spec)]
+    said += [note for side in both for note in stalled(side)]
+    counted = count_sides(before, after, selection)
+    first, second = (_input(side.label, runs) for side, runs in zip((before, after), counted, strict=True))
+    return compare(first, second, gates, notes=[Reason(note.code, note.message) for note in said])
+
+
+def _input(label: str, runs: Sequence[Counted]) -> Input:
+    first, *more = (Input(run.label, run.census, run.record, run.identity) for run in runs)
+    own = first.label if more else None
+    return Input(label, first.census, first.record, first.identity, tuple(more), own)
 
 
 def compare(

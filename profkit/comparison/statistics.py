@@ -8,6 +8,7 @@ significance to cover what differs from process to process.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +26,14 @@ class Thresholds:
 
     Args:
         confidence: of the intervals shown.
-        alpha: chance of at least one false "changed" among all kernels of a diff.
+        alpha: chance of at least one false "changed" among all kernels of a diff, by `correction`.
         min_us, min_share: a smaller difference does not count, nor does a smaller share of the kernel's time. For
             replays of one process a side these are above all that was seen between processes.
     """
 
     confidence: float = 0.95
     alpha: float = 0.05
+    correction: Literal["Holm"] = "Holm"
     min_us: float = 0.1
     min_share: float = 0.03
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
+from msgspec import Meta, Struct
 
 from profkit.model.census import Census
 from profkit.model.run import RunRecord
@@ -27,22 +27,22 @@ NEARLY_THE_SAME = 1.5
 Source = Literal["measured", "given", "estimated"]
 
 
-@dataclass(frozen=True)
-class Floor:
-    """The dispatch floor of a recording.
+class Floor(Struct, frozen=True):
+    """The dispatch floor of a recording: launches of at most factor × us are at it."""
 
-    Args:
-        us: the duration of a kernel row that does next to nothing, under the same profiler.
-        source: ``measured`` with the capture, ``given`` by the user, or ``estimated`` as the fastest kind of kernel
-            of many in the whole recording, which may be too high.
-    """
-
-    us: float
-    source: Source
+    us: Annotated[float, Meta(description="what a kernel that does next to nothing lasts under the same profiler.")]
+    source: Annotated[
+        Source,
+        Meta(
+            description="`measured` with the capture, `given` by the user, or `estimated`: the mean of the fastest "
+            "kind of kernel, only where eight kinds or more ran and the three fastest are within a factor of 1.5."
+        ),
+    ]
+    factor: float = FACTOR
 
     def holds(self, us: float) -> bool:
         """Whether a launch of this mean duration is at the floor."""
-        return us <= FACTOR * self.us
+        return us <= self.factor * self.us
 
 
 def floor_of(record: RunRecord | None, censuses: Sequence[Census], given_us: float | None) -> Floor | None:

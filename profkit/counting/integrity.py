@@ -12,7 +12,7 @@ import pandas as pd
 from profkit.attribution import Attribution
 from profkit.attribution.lineage import trace_nodes
 from profkit.attribution.scopes import ScopeTable
-from profkit.model.census import Refusal, SilentNodes
+from profkit.model.census import SilentNodes
 from profkit.model.scope import place
 from profkit.model.steps import UNDER_RECORDED_SHARE, Steps
 from profkit.model.trace import NONE, OPS, Diagnostic, Trace, joint_key, table
@@ -20,7 +20,7 @@ from profkit.model.wording import counted, have
 from profkit.readers import format_of
 
 
-def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | None:
+def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Diagnostic | None:
     """The first reason for which `trace` cannot tell layers; None where it can."""
     launches = trace.launches
     graphs = (launches["api"] == "graph").to_numpy()
@@ -28,27 +28,29 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | No
     silent = int((graphs & ~attribution.joined.used).sum())
     if launched and not attribution.joined.by_graph.any():
         if len(trace.nodes):
-            return Refusal(
+            return Diagnostic(
                 "under-recorded",
                 f"The trace has {launched} graph launches and their nodes' creation, and no op of any of them. Record "
                 "again: the profiler lost the graphs' ops (check the end of its log, and that the process exits "
                 "normally).",
             )
-        return Refusal("graph-level", _graph_level_advice(trace, launched))
+        return Diagnostic("graph-level", _graph_level_advice(trace, launched))
     if trace.info.graph_trace == "graph" and not attribution.joined.by_graph.any():
-        return Refusal("graph-level", _graph_level_advice(trace, launched))
+        return Diagnostic("graph-level", _graph_level_advice(trace, launched))
     if steps.under_recorded:
-        return Refusal(
+        return Diagnostic(
             "under-recorded",
             f"{silent} of {counted(launched, 'graph launch')} {have(silent)} no ops, and {steps.incomplete} of "
             f"{len(steps.kind) + steps.incomplete} recorded steps lost some of theirs. Record again, with fewer "
             "replays or a longer flush interval.",
         )
     if not len(trace.ops):
-        return Refusal("empty", "The trace holds no kernel, copy or memset. Check that the profiled range was reached.")
+        return Diagnostic(
+            "empty", "The trace holds no kernel, copy or memset. Check that the profiled range was reached."
+        )
     lost, eager = _eager_launches_without_ops(trace, attribution)
     if lost > UNDER_RECORDED_SHARE * max(eager, 1):
-        return Refusal(
+        return Diagnostic(
             "under-recorded",
             f"{lost} of {counted(eager, 'kernel launch')} {have(lost)} no kernel in the recording, and no graph "
             "launch ran it. Record again; if this is the recording of a graph's capture alone, give it as "
@@ -56,7 +58,7 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Refusal | No
         )
     adrift = ((trace.ops["node"] != NONE) & (trace.ops["correlation"] == NONE)).to_numpy()
     if adrift.sum() > UNDER_RECORDED_SHARE / 10 * max(int(attribution.joined.by_graph.sum()), 1):
-        return Refusal(
+        return Diagnostic(
             "under-recorded",
             f"{int(adrift.sum())} ops of graphs name no launch, so they belong to no replay. Export the report again.",
         )

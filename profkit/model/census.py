@@ -30,14 +30,6 @@ WARM_UP = "(warm-up: layer ranges outside every step)"
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """Why there is no per-layer answer: a stable code, and a message that ends in what to do."""
-
-    code: str
-    message: str
-
-
-@dataclass(frozen=True)
 class SilentNodes:
     """Nodes of replayed graphs that no replay ran: host and empty nodes, or ops that the recording lost every time.
 
@@ -140,7 +132,7 @@ class Census:
         beyond_steps: ops in no step: where, name, canonical, op_kind, launches, ns (whole recording).
         step_method: how steps were found.
         diagnostics: what the reader, the attribution and the steps have to say.
-        refusal: why the trace cannot answer per-layer questions; None where it can.
+        refusal: why the trace cannot answer per-layer questions, and what to do; None where it can.
         phase: where layers begin, if period found them.
     """
 
@@ -153,7 +145,7 @@ class Census:
     beyond_steps: pd.DataFrame
     step_method: str
     diagnostics: Sequence[Diagnostic]
-    refusal: Refusal | None = None
+    refusal: Diagnostic | None = None
     display: Mapping[str, str] = field(default_factory=dict)
     silent_nodes: SilentNodes = field(default=SilentNodes(0))
     processes_with_ops: int = 0

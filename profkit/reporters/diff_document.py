@@ -8,42 +8,49 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 from msgspec import Struct
 
-from profkit.comparison.model import Comparison, Finding, Fusion, Input, Net, Samples, Status, StepTimes, Verdict, Work
+from profkit.comparison.model import (
+    Comparison,
+    Finding,
+    Fusion,
+    Input,
+    Net,
+    Reason,
+    Samples,
+    Status,
+    StepTimes,
+    Verdict,
+    Work,
+)
+from profkit.comparison.statistics import Thresholds
+from profkit.counting.floor import Floor
 from profkit.counting.ranks import diagnostics
 from profkit.model.run import VersionsRecord, WorkloadRecord
+from profkit.model.trace import Diagnostic
 from profkit.reporters import ranks
 from profkit.reporters.blocks import Records
-from profkit.reporters.layers_document import Floor, Ledger, Said, device_of, floor_entry
-from profkit.reporters.ranks import RankChange, RoleChanges, SkewChange
+from profkit.reporters.layers_document import AtFloor, Ledger, Methods, device_of
+from profkit.reporters.ranks import RankChange, RoleChanges, SkewChange, Us, says
 
 
 class Side(Struct, frozen=True, kw_only=True):
-    """Before, or after: `methods`, `ledger` and `warnings` are of all runs together, the rest is of the first.
-
-    Args:
-        runs: the names of all.
-        workload, versions, commit: as in run.json.
-        methods: ops placed by each attribution method.
-        ledger: where every op went.
-        step_kind: the id of the kind that is compared.
-    """
+    """Before, or after: `methods`, `ledger` and `warnings` are of all runs together, the rest is of the first."""
 
     run: str
-    runs: Sequence[str]
+    runs: Annotated[Sequence[str], says("the names of all.")]
     device: str | None
     profiler: str
     workload: WorkloadRecord | None
     versions: VersionsRecord | None
-    commit: str | None
-    methods: Mapping[str, int]
+    commit: Annotated[str | None, says("as in run.json.")]
+    methods: Methods
     ledger: Ledger
-    step_kind: str | None
-    warnings: Sequence[Said]
+    step_kind: Annotated[str | None, says("the id of the kind that is compared.")]
+    warnings: Sequence[Diagnostic]
 
 
 class Two(Struct, frozen=True, kw_only=True):
@@ -54,34 +61,24 @@ class Two(Struct, frozen=True, kw_only=True):
 
 
 class FindingEntry(Struct, frozen=True, kw_only=True):
-    """A launch, compared.
+    """A launch, compared."""
 
-    Args:
-        name: the recorded name: before's where both sides have it, after's of a launch that was renamed.
-        short: it, as the other reports show it.
-        renamed_from: before's recorded name of a launch that was renamed, else null.
-        layers_before, layers_after: in how many layers it is.
-        ci: the interval of `us_delta`, [low, high] in µs.
-        p: on its own.
-        floor: is it at the dispatch floor? null for copies and where the floor is not known.
-    """
-
-    name: str
-    short: str
-    renamed_from: str | None
+    name: Annotated[str, says("the recorded name: before's where both sides have it, after's where renamed.")]
+    short: Annotated[str, says("it, as the other reports show it.")]
+    renamed_from: Annotated[str | None, says("before's recorded name of a launch that was renamed, else null.")]
     kind: str
     scope: str
     status: Status
-    layers_before: int
+    layers_before: Annotated[int, says("in how many layers it is.")]
     layers_after: int
     launches_before: float
     launches_after: float
-    us_before: float | None
-    us_after: float | None
-    us_delta: float | None
-    ci: tuple[float, float] | None
-    p: float | None
-    floor: bool | None
+    us_before: Us
+    us_after: Us
+    us_delta: Us
+    ci: Annotated[tuple[float, float] | None, says("the interval of `us_delta`, [low, high] in µs.")]
+    p: Annotated[float | None, says("on its own.")]
+    floor: AtFloor
 
 
 class ScopeSum(Struct, frozen=True, kw_only=True):
@@ -92,45 +89,33 @@ class ScopeSum(Struct, frozen=True, kw_only=True):
     launches_after: float
     launches_per_step_before: float
     launches_per_step_after: float
-    us_before: float | None
-    us_after: float | None
+    us_before: Us
+    us_after: Us
 
 
 class FusionEntry(Struct, frozen=True, kw_only=True):
-    """Launches that became part of others.
-
-    Args:
-        absorbed_by: the first of `absorbers`.
-        absorbers: all that stand in the place.
-        evidence: ``new``, ``replaced`` (as many or more new launches: no fusion), ``renamed``, ``grew`` or
-            ``adjacent``.
-        us_absorbed: of all `absorbers`.
-    """
+    """Launches that became part of others."""
 
     removed: Sequence[str]
-    absorbed_by: str
-    absorbers: Sequence[str]
-    evidence: str
-    us_removed: float | None
-    us_absorbed: float | None
+    absorbed_by: Annotated[str, says("the first of `absorbers`.")]
+    absorbers: Annotated[Sequence[str], says("all that stand in the place.")]
+    evidence: Annotated[
+        str, says("`new`, `replaced` (by as many or more: no fusion), `renamed`, `grew` or `adjacent`.")
+    ]
+    us_removed: Us
+    us_absorbed: Annotated[Us, says("of all `absorbers`.")]
 
 
 class NetEntry(Struct, frozen=True, kw_only=True):
-    """The whole effect; from `us_per_step` on it is about the whole step.
-
-    Args:
-        ci: the interval of `us_per_layer`, [low, high].
-        step_us: what the step took before, untraced or traced as `share_basis` says.
-        share_of_step: `us_per_step` as a share of it.
-    """
+    """The whole effect; from `us_per_step` on it is about the whole step."""
 
     launches_per_layer: float
     launches_per_step: float
-    us_per_layer: float | None
-    ci: tuple[float, float] | None
-    us_per_step: float | None
-    step_us: float | None
-    share_of_step: float | None
+    us_per_layer: Us
+    ci: Annotated[tuple[float, float] | None, says("the interval of `us_per_layer`, [low, high].")]
+    us_per_step: Us
+    step_us: Annotated[Us, says("what the step took before, untraced or traced as `share_basis` says.")]
+    share_of_step: Annotated[float | None, says("`us_per_step` as a share of it.")]
     share_basis: str
 
 
@@ -144,64 +129,42 @@ class StepChange(Struct, frozen=True, kw_only=True):
     runs_after_us: Sequence[float]
 
 
-class ThresholdsEntry(Struct, frozen=True, kw_only=True):
-    """By which times were judged."""
-
-    confidence: float
-    alpha: float
-    correction: Literal["Holm"] = "Holm"
-    min_us: float
-    min_share: float
-
-
 class DiffDocument(Struct, frozen=True, kw_only=True, tag_field="schema", tag="profkit.diff/1"):
     """What `profkit diff --format json` prints. Launches and µs are per layer per step in layers, else per step.
 
-    Args:
-        verdict, work, exit_code, reasons: see verdicts.md.
-        timed: whether times were measured.
-        samples: ``runs`` where both sides have several independent runs, and times were compared over them; else
-            ``replays``. The ranks of one job are one run, and their replays are averaged replay by replay.
-        layers, steps: selected layers and steps.
-        elsewhere: layers or scopes that were not selected, per step.
-        outside: what runs outside layers, per step.
-        roles: null where the two cannot be compared.
-        ranks: empty without ranks.
-        skew: null without ranks.
-        untraced: step times without a profiler.
-        graph_level: traced as whole graphs.
-        traced: as in these traces.
-        floor: of the side before.
+    The ranks of one job are one run, and their replays are averaged replay by replay.
     """
 
-    verdict: Verdict
+    verdict: Annotated[Verdict, says("see verdicts.md, as of `work`, `exit_code` and `reasons`.")]
     work: Work
     exit_code: int
-    reasons: Sequence[Said]
+    reasons: Sequence[Reason]
     before: Side
     after: Side
-    timed: bool
-    samples: Samples
-    layers: Two
+    timed: Annotated[bool, says("whether times were measured.")]
+    samples: Annotated[
+        Samples, says("`runs` where both sides have several independent runs to compare, else `replays`.")
+    ]
+    layers: Annotated[Two, says("selected ones.")]
     steps: Two
     removed: Sequence[FindingEntry]
     added: Sequence[FindingEntry]
     changed: Sequence[FindingEntry]
     moved: Sequence[FindingEntry]
     unchanged: Sequence[FindingEntry]
-    elsewhere: Sequence[FindingEntry]
-    outside: Sequence[FindingEntry]
+    elsewhere: Annotated[Sequence[FindingEntry], says("layers or scopes that were not selected, per step.")]
+    outside: Annotated[Sequence[FindingEntry], says("what runs outside layers, per step.")]
     scopes: Sequence[ScopeSum]
     fusions: Sequence[FusionEntry]
-    roles: RoleChanges | None
-    ranks: Sequence[RankChange]
-    skew: SkewChange | None
+    roles: Annotated[RoleChanges | None, says("null where the two cannot be compared.")]
+    ranks: Annotated[Sequence[RankChange], says("empty without ranks.")]
+    skew: Annotated[SkewChange | None, says("null without ranks.")]
     net: NetEntry | None
-    untraced: StepChange | None
-    graph_level: StepChange | None
-    traced: StepChange | None
-    floor: Floor | None
-    thresholds: ThresholdsEntry
+    untraced: Annotated[StepChange | None, says("step times without a profiler.")]
+    graph_level: Annotated[StepChange | None, says("traced as whole graphs.")]
+    traced: Annotated[StepChange | None, says("as in these traces.")]
+    floor: Annotated[Floor | None, says("of the side before.")]
+    thresholds: Thresholds
 
 
 _STATUSES: Sequence[Status] = ("removed", "added", "changed", "moved", "unchanged")
@@ -210,28 +173,20 @@ _STATUSES: Sequence[Status] = ("removed", "added", "changed", "moved", "unchange
 def report(comparison: Comparison) -> DiffDocument:
     """Everything that the diff says."""
     before, after = comparison.selected_layers
-    judged = [(f.status, _finding(f, comparison, before)) for f in comparison.findings]
-    removed, added, changed, moved, unchanged = (
-        [entry for status, entry in judged if status == wanted] for wanted in _STATUSES
-    )
+    findings = [_finding(f, comparison, before) for f in comparison.findings]
     roles, changes, skew = ranks.compared(comparison) if comparison.findings else (None, [], None)
-    thresholds = comparison.thresholds
     return DiffDocument(
         verdict=comparison.verdict,
         work=comparison.work,
         exit_code=int(comparison.exit_code),
-        reasons=[Said(code=r.code, message=r.message) for r in comparison.reasons],
+        reasons=comparison.reasons,
         before=_side(comparison.before),
         after=_side(comparison.after),
         timed=comparison.timed,
         samples=comparison.samples,
         layers=Two(before=before, after=after),
         steps=Two(before=comparison.steps[0], after=comparison.steps[1]),
-        removed=removed,
-        added=added,
-        changed=changed,
-        moved=moved,
-        unchanged=unchanged,
+        **{status: [f for f in findings if f.status == status] for status in _STATUSES},
         elsewhere=[_finding(f, comparison, 1) for f in comparison.elsewhere],
         outside=[_finding(f, comparison, 1) for f in comparison.outside],
         scopes=_scopes(comparison),
@@ -243,13 +198,8 @@ def report(comparison: Comparison) -> DiffDocument:
         untraced=_step_times(comparison.untraced),
         graph_level=_step_times(comparison.graph_level),
         traced=_step_times(comparison.traced),
-        floor=floor_entry(comparison.floor),
-        thresholds=ThresholdsEntry(
-            confidence=thresholds.confidence,
-            alpha=thresholds.alpha,
-            min_us=thresholds.min_us,
-            min_share=thresholds.min_share,
-        ),
+        floor=comparison.floor,
+        thresholds=comparison.thresholds,
     )
 
 
@@ -293,7 +243,7 @@ def _side(entry: Input) -> Side:
         methods=dict(sum((Counter(run.census.methods) for run in entry.runs), Counter[str]())),
         ledger=Ledger(**{name: sum(getattr(run.census.ledger, name) for run in entry.runs) for name in names}),
         step_kind=census.chosen.kind.id if census.kinds else None,
-        warnings=[Said(code=code, message=text) for code, text in dict.fromkeys((d.code, d.message) for d in said)],
+        warnings=list(dict.fromkeys(said)),
     )
 
 

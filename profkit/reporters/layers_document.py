@@ -8,52 +8,30 @@ None. Names are the recorded ones; `short` is the display name.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType
 
-from profkit.counting import floor as floors
-from profkit.counting.floor import Source
+from profkit.counting.floor import Floor, floor_of
 from profkit.counting.ranks import diagnostics, rank_of, same_layers, shares, unlike
 from profkit.model.census import Census, KindCensus
 from profkit.model.run import MessageRecord, RunRecord, StepTimesRecord, WorkloadRecord
 from profkit.model.trace import Diagnostic, Info
 from profkit.reporters import ranks
 from profkit.reporters.blocks import Records
-from profkit.reporters.ranks import Job, Roles
+from profkit.reporters.ranks import Job, Roles, Us, says
 from profkit.runs.sides import RunFile
 
-
-class Said(Struct, frozen=True, kw_only=True):
-    """A stable code and a sentence."""
-
-    code: str
-    message: str
-
-
-class Floor(Struct, frozen=True, kw_only=True):
-    """The dispatch floor: launches of at most factor × us are at it.
-
-    Args:
-        us: what a kernel that does next to nothing lasts.
-        source: ``measured`` with the capture, ``given``, or ``estimated``: the mean of the fastest kind of kernel, only
-            where eight kinds or more ran and the three fastest are within a factor of 1.5.
-        factor: see above.
-    """
-
-    us: float
-    source: Source
-    factor: float
+AtFloor = Annotated[bool | None, says("is it at the dispatch floor? null for copies and where the floor is not known.")]
+Methods = Annotated[Mapping[str, int], says("ops placed by each attribution method.")]
+OverSteps = Annotated[Us, says("over the steps.")]
+Exact = Annotated[int, says("exact sum over layers and steps.")]
+KernelUs = Annotated[Us, says("the sum of all launches' durations, copies included.")]
 
 
 class Ledger(Struct, frozen=True, kw_only=True):
-    """``ops = in_layers + in_ranges + in_graph_outside_layers + outside_graphs + unattributed``.
-
-    Args:
-        warm_up: a part of `in_ranges`.
-        set_aside: broken rows, which are in no sum.
-    """
+    """Where ops went: `ops = in_layers + in_ranges + in_graph_outside_layers + outside_graphs + unattributed`."""
 
     ops: int
     in_layers: int
@@ -61,20 +39,14 @@ class Ledger(Struct, frozen=True, kw_only=True):
     in_graph_outside_layers: int
     outside_graphs: int
     unattributed: int
-    warm_up: int
-    set_aside: int
+    warm_up: Annotated[int, says("a part of `in_ranges`.")]
+    set_aside: Annotated[int, says("broken rows, which are in no sum.")]
 
 
 class TimedLedger(Ledger, frozen=True, kw_only=True):
-    """``ops = in_layers + in_ranges + in_graph_outside_layers + outside_graphs + unattributed``.
+    """The ledger of one run, which has times too."""
 
-    Args:
-        warm_up: a part of `in_ranges`.
-        set_aside: broken rows, which are in no sum.
-        us: the same in µs.
-    """
-
-    us: Mapping[str, float | None]
+    us: Annotated[Mapping[str, Us], says("the same in µs.")]
 
 
 class Outside(Struct, frozen=True, kw_only=True):
@@ -85,103 +57,72 @@ class Outside(Struct, frozen=True, kw_only=True):
     short: str
     where: str
     launches: float
-    us: float | None
+    us: Us
 
 
 class LayerKernel(Struct, frozen=True, kw_only=True):
-    """A kernel of one layer.
-
-    Args:
-        scope: the path inside the layer.
-        floor: is it at the dispatch floor? null for copies and where the floor is not known.
-    """
+    """A kernel of one layer; `scope` is the path inside it."""
 
     name: str
     kind: str
     scope: str
     launches: float
-    us: float | None
-    floor: bool | None
+    us: Us
+    floor: AtFloor
 
 
 class SelectedKernel(Struct, frozen=True, kw_only=True):
-    """A kernel of all selected layers.
-
-    Args:
-        us_median, us_p25, us_p75: over the steps.
-        launches_total, ns_total: exact sums over layers and steps.
-        floor: as of a layer's kernel.
-    """
+    """A kernel of all selected layers."""
 
     name: str
     short: str
     kind: str
     scope: str
     launches: float
-    us: float | None
-    us_median: float | None
-    us_p25: float | None
-    us_p75: float | None
-    launches_total: int
-    ns_total: int
-    floor: bool | None
+    us: Us
+    us_median: OverSteps
+    us_p25: OverSteps
+    us_p75: OverSteps
+    launches_total: Exact
+    ns_total: Exact
+    floor: AtFloor
 
 
 class Layer(Struct, frozen=True, kw_only=True):
-    """One layer, per step.
+    """One layer, per step."""
 
-    Args:
-        layer: its number.
-        selected: the question is about it.
-        kernel_us: the sum of all launches' durations, copies included.
-        busy_us: their union.
-        span_us: first start to last end.
-    """
-
-    layer: int
+    layer: Annotated[int, says("its number.")]
     kind: str
     scope: str
-    selected: bool
+    selected: Annotated[bool, says("the question is about it.")]
     launches: float
     launches_by_kind: Mapping[str, float]
-    kernel_us: float | None
-    busy_us: float | None
-    span_us: float | None
+    kernel_us: KernelUs
+    busy_us: Annotated[Us, says("their union.")]
+    span_us: Annotated[Us, says("first start to last end.")]
     kernels: Sequence[LayerKernel]
 
 
 class StepKind(Struct, frozen=True, kw_only=True):
-    """Steps that do the same work.
-
-    Args:
-        layers: see Layer.
-        outside: what lies outside them, per step.
-    """
+    """Steps that do the same work; `outside` lies outside the layers, per step."""
 
     id: str
     steps: int
     launches_per_step: int
-    us_per_step: float | None
+    us_per_step: Us
     layers: Sequence[Layer]
     outside: Sequence[Outside]
 
 
 class Selected(Struct, frozen=True, kw_only=True):
-    """The selected layers together.
-
-    Args:
-        layers, steps: how many.
-        launches_by_kind: kernels, copies and sets apart; absent where there is no step.
-        kernel_us: the sum of all launches' durations, copies included.
-        by_role: null where there is no step.
-    """
+    """The selected layers together."""
 
     layers: int
     steps: int
     launches: float
-    launches_by_kind: Mapping[str, float] | UnsetType = UNSET
-    kernel_us: float | None
-    by_role: Roles | None
+    launches_by_kind: Annotated[Mapping[str, float] | UnsetType, says("absent where there is no step.")] = UNSET
+    kernel_us: KernelUs
+    by_role: Annotated[Roles | None, says("null where there is no step.")]
     kernels: Sequence[SelectedKernel]
 
 
@@ -194,51 +135,31 @@ class Quartiles(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """One run.
+    """One run."""
 
-    Args:
-        run: how it is called.
-        rank: which rank of its job; null where nothing tells.
-        timed: false where launches were recorded without running them.
-        workload: as in run.json.
-        methods: ops placed by each attribution method.
-        ledger: where every op went.
-        steps_found_by: how steps were found.
-        step_kinds: most GPU time first.
-        default_step_kind: the id of the kind that the report is about.
-        layers, outside: of that kind.
-        selected: its selected layers together.
-        beyond_steps: ops in no step, for the whole recording.
-        set_aside: why a repeated capture set this repetition aside, as in run.json: it is in no average.
-        untraced: the step time without a profiler, as in run.json.
-        graph_level: the same of the step traced as whole graphs.
-        traced_step: first start to last end of the steps of this trace.
-        refusal: why the trace cannot tell layers, else null.
-    """
-
-    run: str
-    rank: int | None
+    run: Annotated[str, says("how it is called.")]
+    rank: Annotated[int | None, says("which rank of its job; null where nothing tells.")]
     device: str | None
     profiler: str
     format: str
-    timed: bool
+    timed: Annotated[bool, says("false where launches were recorded without running them.")]
     workload: WorkloadRecord | None
-    methods: Mapping[str, int]
+    methods: Methods
     ledger: TimedLedger
     steps_found_by: str
-    step_kinds: Sequence[StepKind]
-    default_step_kind: str | None
-    layers: Sequence[Layer]
-    outside: Sequence[Outside]
+    step_kinds: Annotated[Sequence[StepKind], says("most GPU time first.")]
+    default_step_kind: Annotated[str | None, says("the id of the kind that the report is about.")]
+    layers: Annotated[Sequence[Layer], says("of that kind.")]
+    outside: Annotated[Sequence[Outside], says("of that kind.")]
     selected: Selected
     floor: Floor | None
-    beyond_steps: Sequence[Outside]
-    set_aside: MessageRecord | None
-    untraced: StepTimesRecord | None
-    graph_level: StepTimesRecord | None
-    traced_step: Quartiles | None
-    refusal: Said | None
-    warnings: Sequence[Said]
+    beyond_steps: Annotated[Sequence[Outside], says("ops in no step, for the whole recording.")]
+    set_aside: Annotated[MessageRecord | None, says("why a repeated capture has it in no average.")]
+    untraced: Annotated[StepTimesRecord | None, says("the step without a profiler, as in run.json.")]
+    graph_level: Annotated[StepTimesRecord | None, says("the same of the step traced as whole graphs.")]
+    traced_step: Annotated[Quartiles | None, says("first start to last end of the steps of this trace.")]
+    refusal: Annotated[Diagnostic | None, says("why the trace cannot tell layers, else null.")]
+    warnings: Sequence[Diagnostic]
 
 
 class Unlike(Struct, frozen=True, kw_only=True):
@@ -249,30 +170,21 @@ class Unlike(Struct, frozen=True, kw_only=True):
 
 
 class Average(Struct, frozen=True, kw_only=True):
-    """Means over the runs of one workload and variant, each of which counts once.
+    """Means over the runs of one workload and variant, each of which counts once."""
 
-    Args:
-        runs: how many; 0 where they have no mean.
-        layers: of each; null where they differ.
-    """
-
-    runs: int
-    layers: int | None
+    runs: Annotated[int, says("how many; 0 where they have no mean.")]
+    layers: Annotated[int | None, says("of each; null where they differ.")]
     launches: float | None
-    kernel_us: float | None
+    kernel_us: Us
     unlike: Sequence[Unlike]
 
 
 class LayersDocument(Struct, frozen=True, kw_only=True, tag_field="schema", tag="profkit.layers/1"):
-    """What `profkit layers --format json` prints.
-
-    Args:
-        jobs: one entry for each capture by several processes.
-    """
+    """What `profkit layers --format json` prints."""
 
     runs: Sequence[Run]
     average: Average
-    jobs: Sequence[Job]
+    jobs: Annotated[Sequence[Job], says("one entry for each capture by several processes.")]
 
 
 def report(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None = None) -> LayersDocument:
@@ -296,14 +208,9 @@ def device_of(info: Info, record: RunRecord | None) -> str | None:
     return ", ".join(dict.fromkeys(info.devices.values())) or recorded
 
 
-def floor_entry(floor: floors.Floor | None) -> Floor | None:
-    """The floor as the documents have it."""
-    return None if floor is None else Floor(us=floor.us, source=floor.source, factor=floors.FACTOR)
-
-
 def _run(run: RunFile, census: Census, floor_us: float | None, warnings: Sequence[Diagnostic]) -> Run:
     record, info = run.record, census.info
-    floor = floors.floor_of(record, [census], floor_us) if census.kinds and info.timed else None
+    floor = floor_of(record, [census], floor_us) if census.kinds and info.timed else None
     kinds = [_kind(census, k, floor) for k in census.kinds]
     default = kinds[census.default] if kinds else None
     rank = rank_of(record)
@@ -325,14 +232,14 @@ def _run(run: RunFile, census: Census, floor_us: float | None, warnings: Sequenc
         layers=default.layers if default else [],
         outside=default.outside if default else [],
         selected=_selected(census, floor, record),
-        floor=floor_entry(floor),
+        floor=floor,
         beyond_steps=[_outside(row, 1, census) for row in census.beyond_steps.to_dict("records")],
         set_aside=record.set_aside if record else None,
         untraced=record.untraced if record else None,
         graph_level=record.graph_level if record else None,
         traced_step=_traced_step(census),
-        refusal=Said(code=census.refusal.code, message=census.refusal.message) if census.refusal else None,
-        warnings=[Said(code=d.code, message=d.message) for d in warnings],
+        refusal=census.refusal,
+        warnings=warnings,
     )
 
 
@@ -344,7 +251,7 @@ def _traced_step(census: Census) -> Quartiles | None:
     return Quartiles(p25=_rounded(p25), median=_rounded(median), p75=_rounded(p75))
 
 
-def _kind(census: Census, kind: KindCensus, floor: floors.Floor | None) -> StepKind:
+def _kind(census: Census, kind: KindCensus, floor: Floor | None) -> StepKind:
     steps = kind.kind.steps
     return StepKind(
         id=kind.kind.id,
@@ -367,7 +274,7 @@ def _outside(row: Mapping[Hashable, Any], steps: int, census: Census) -> Outside
     )
 
 
-def _layers(census: Census, kind: KindCensus, floor: floors.Floor | None) -> list[Layer]:
+def _layers(census: Census, kind: KindCensus, floor: Floor | None) -> list[Layer]:
     steps = kind.kind.steps
     keys = ["layer", "inside", "name", "op_kind"]
     sums = kind.slots.groupby(keys, sort=False, as_index=False)[["launches", "ns"]].sum()
@@ -404,7 +311,7 @@ def _layers(census: Census, kind: KindCensus, floor: floors.Floor | None) -> lis
     ]
 
 
-def _selected(census: Census, floor: floors.Floor | None, record: RunRecord | None) -> Selected:
+def _selected(census: Census, floor: Floor | None, record: RunRecord | None) -> Selected:
     if not census.kinds:
         return Selected(layers=0, steps=0, launches=0, kernel_us=None, by_role=None, kernels=[])
     kind = census.chosen
@@ -421,7 +328,7 @@ def _selected(census: Census, floor: floors.Floor | None, record: RunRecord | No
     )
 
 
-def _selected_kernels(census: Census, kind: KindCensus, floor: floors.Floor | None) -> list[SelectedKernel]:
+def _selected_kernels(census: Census, kind: KindCensus, floor: Floor | None) -> list[SelectedKernel]:
     """The selected layers' kernels together, per layer per step."""
     layers, steps, timed = kind.selected_layers, kind.kind.steps, census.info.timed
     rows: list[SelectedKernel] = []
@@ -449,7 +356,7 @@ def _selected_kernels(census: Census, kind: KindCensus, floor: floors.Floor | No
     return rows
 
 
-def _at_floor(floor: floors.Floor | None, op_kind: Any, ns: Any, launches: Any) -> bool | None:
+def _at_floor(floor: Floor | None, op_kind: Any, ns: Any, launches: Any) -> bool | None:
     """Whether launches of this mean duration are at the floor; None for copies, and where no floor is known."""
     if floor is None or op_kind != "kernel":
         return None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from profkit.counting import ranks
 from profkit.counting.ranks import ROLES, Shares
@@ -15,14 +15,25 @@ from profkit.model.run import RunRecord
 from profkit.reporters.blocks import Block, Gap, Lines, Row, Table, Title, numbers
 
 if TYPE_CHECKING:
-    from profkit.comparison.model import Comparison, Input
+    from profkit.comparison.model import Comparison
+
+
+#: Label, run.json and the chosen kind of step of a run.
+Chosen = tuple[str, RunRecord | None, KindCensus]
+#: What is not measured is None.
+Us = float | None
+
+
+def says(text: str) -> Meta:
+    """What the docs and the schemas say of a field."""
+    return Meta(description=text)
 
 
 class Share(Struct, frozen=True, kw_only=True):
     """What launches of one role are of a layer."""
 
     launches: float
-    us: float | None
+    us: Us
 
 
 class Roles(Struct, frozen=True, kw_only=True):
@@ -34,26 +45,22 @@ class Roles(Struct, frozen=True, kw_only=True):
 
 
 class RankTimes(Struct, frozen=True, kw_only=True):
-    """Times of a rank, µs.
+    """Times of a rank, µs; of waiting see Ranks."""
 
-    Args:
-        waiting_us: how much longer its collectives lasted than those of the rank whose lasted shortest; see below.
-    """
-
-    kernel_us: float | None
-    compute_us: float | None
-    collective_us: float | None
-    waiting_us: float | None
+    kernel_us: Us
+    compute_us: Us
+    collective_us: Us
+    waiting_us: Us
 
 
 class RankMeans(Struct, frozen=True, kw_only=True):
     """Means over ranks or jobs."""
 
     launches: float | None
-    kernel_us: float | None
-    compute_us: float | None
-    collective_us: float | None
-    waiting_us: float | None
+    kernel_us: Us
+    compute_us: Us
+    collective_us: Us
+    waiting_us: Us
 
 
 class Rank(Struct, frozen=True, kw_only=True):
@@ -62,47 +69,33 @@ class Rank(Struct, frozen=True, kw_only=True):
     run: str
     rank: int
     launches: float
-    kernel_us: float | None
-    compute_us: float | None
-    collective_us: float | None
-    stand_in_us: float | None
+    kernel_us: Us
+    compute_us: Us
+    collective_us: Us
+    stand_in_us: Us
     compute_launches: float
     collective_launches: float
     stand_in_launches: float
-    waiting_us: float | None
+    waiting_us: Us
 
 
 class StartSkew(Struct, frozen=True, kw_only=True):
-    """How far apart ranks started.
+    """How far apart ranks started: not known, and `why`."""
 
-    Args:
-        us: null, because the ranks' files have no common clock good to a microsecond.
-        why: the same in words.
-    """
-
-    us: float | None
-    why: str
+    us: Us = None
+    why: str = "Each rank was recorded in a file of its own, and the files have no common clock good to a microsecond."
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """The ranks of one capture.
+    """The ranks of one capture."""
 
-    Args:
-        job: the same for its ranks and for no others.
-        world_size: how many ranks it had.
-        exchange: its shape of that name, if it has one.
-        ranks: those that are here, by rank.
-        average: over the ranks.
-        skew: largest minus smallest; null where only one rank is here.
-    """
-
-    job: str
-    world_size: int
-    exchange: int | float | str | None
-    ranks: Sequence[Rank]
+    job: Annotated[str, says("the same for its ranks and for no others.")]
+    world_size: Annotated[int, says("how many ranks it had.")]
+    exchange: Annotated[int | float | str | None, says("its shape of that name, if it has one.")]
+    ranks: Annotated[Sequence[Rank], says("those that are here, by rank.")]
     average: RankMeans
-    skew: RankTimes
-    start_skew: StartSkew
+    skew: Annotated[RankTimes, says("largest minus smallest; null where only one rank is here.")]
+    start_skew: StartSkew = StartSkew()
 
 
 class ShareChange(Struct, frozen=True, kw_only=True):
@@ -110,8 +103,8 @@ class ShareChange(Struct, frozen=True, kw_only=True):
 
     launches_before: float | None
     launches_after: float | None
-    us_before: float | None
-    us_after: float | None
+    us_before: Us
+    us_after: Us
 
 
 class RoleChanges(Struct, frozen=True, kw_only=True):
@@ -135,15 +128,11 @@ class SkewChange(Struct, frozen=True, kw_only=True):
 
     before: RankTimes | None
     after: RankTimes | None
-    start_skew: StartSkew
+    start_skew: StartSkew = StartSkew()
 
 
 #: What of a rank is averaged, and whose spread is the skew.
 _TIMES = ("kernel_us", "compute_us", "collective_us", "waiting_us")
-_START_SKEW = StartSkew(
-    us=None,
-    why="Each rank was recorded in a file of its own, and the files have no common clock good to a microsecond.",
-)
 
 
 def by_role(shares: Shares, *, timed: bool) -> Roles:
@@ -155,13 +144,9 @@ def by_role(shares: Shares, *, timed: bool) -> Roles:
     return Roles(compute=compute, collective=collective, stand_in=stand_in)
 
 
-def jobs_of(runs: Sequence[tuple[str, RunRecord | None, KindCensus]], *, timed: bool) -> list[Job]:
-    """One entry for each job of several ranks among `runs`.
-
-    Args:
-        runs: label, run.json and the chosen kind of step of each.
-    """
-    members: dict[str, list[tuple[str, RunRecord | None, KindCensus]]] = {}
+def jobs_of(runs: Sequence[Chosen], *, timed: bool) -> list[Job]:
+    """One entry for each job of several ranks among `runs`."""
+    members: dict[str, list[Chosen]] = {}
     for run in runs:
         of = ranks.rank_of(run[1])
         if of is not None and of.world_size > 1:
@@ -169,7 +154,7 @@ def jobs_of(runs: Sequence[tuple[str, RunRecord | None, KindCensus]], *, timed: 
     return [_job(own, timed=timed) for own in members.values()]
 
 
-def _job(runs: Sequence[tuple[str, RunRecord | None, KindCensus]], *, timed: bool) -> Job:
+def _job(runs: Sequence[Chosen], *, timed: bool) -> Job:
     records = [record for _, record, _ in runs]
     waiting = ranks.waiting_ns([census for _, _, census in runs], records) if timed and len(runs) > 1 else None
     entries: list[Rank] = []
@@ -204,7 +189,6 @@ def _job(runs: Sequence[tuple[str, RunRecord | None, KindCensus]], *, timed: boo
         ranks=entries,
         average=_means(entries),
         skew=_times(entries, _spread),
-        start_skew=_START_SKEW,
     )
 
 
@@ -230,45 +214,37 @@ def _spread(values: Sequence[float | None]) -> float | None:
 
 def compared(comparison: Comparison) -> tuple[RoleChanges, list[RankChange], SkewChange | None]:
     """Of both sides: `by_role`, each rank averaged over the jobs of a side, and the skew."""
-    before, after = (_side(side, timed=comparison.timed) for side in (comparison.before, comparison.after))
+    timed = comparison.timed
+    sides = [
+        [(run.label, run.record, run.census.chosen) for run in side.runs]
+        for side in (comparison.before, comparison.after)
+    ]
+    before, after = ([by_role(ranks.shares(c, r), timed=timed) for _, r, c in runs] for runs in sides)
     compute, collective, stand_in = (
         ShareChange(
-            launches_before=_mean([share.launches for share in b]),
-            launches_after=_mean([share.launches for share in a]),
-            us_before=_mean([share.us for share in b]),
-            us_after=_mean([share.us for share in a]),
+            launches_before=_mean([getattr(roles, name).launches for roles in before]),
+            launches_after=_mean([getattr(roles, name).launches for roles in after]),
+            us_before=_mean([getattr(roles, name).us for roles in before]),
+            us_after=_mean([getattr(roles, name).us for roles in after]),
         )
-        for b, a in zip(before.shares, after.shares, strict=True)
+        for name in Roles.__struct_fields__
     )
-    changes = [
-        RankChange(rank=rank, before=before.ranks.get(rank), after=after.ranks.get(rank))
-        for rank in sorted({*before.ranks, *after.ranks})
+    jobs = [jobs_of(runs, timed=timed) for runs in sides]
+    means = [
+        {rank: _means([e for job in own for e in job.ranks if e.rank == rank]) for rank in _numbers(own)}
+        for own in jobs
     ]
-    skew = SkewChange(before=before.skew, after=after.skew, start_skew=_START_SKEW) if changes else None
+    changes = [
+        RankChange(rank=rank, before=means[0].get(rank), after=means[1].get(rank))
+        for rank in sorted({*means[0], *means[1]})
+    ]
+    skews = [_times([job.skew for job in own], _mean) if own else None for own in jobs]
+    skew = SkewChange(before=skews[0], after=skews[1]) if changes else None
     return RoleChanges(compute=compute, collective=collective, stand_in=stand_in), changes, skew
 
 
-class _Side(Struct, frozen=True):
-    """The runs of one side by role, its ranks averaged over its jobs, and their mean skew."""
-
-    shares: Sequence[Sequence[Share]]
-    ranks: Mapping[int, RankMeans]
-    skew: RankTimes | None
-
-
-def _side(side: Input, *, timed: bool) -> _Side:
-    runs = [(run.label, run.record, run.census.chosen) for run in side.runs]
-    found = jobs_of(runs, timed=timed)
-    each = [by_role(ranks.shares(census, record), timed=timed) for _, record, census in runs]
-    by_rank: dict[int, list[Rank]] = {}
-    for job in found:
-        for entry in job.ranks:
-            by_rank.setdefault(entry.rank, []).append(entry)
-    return _Side(
-        shares=([r.compute for r in each], [r.collective for r in each], [r.stand_in for r in each]),
-        ranks={rank: _means(own) for rank, own in by_rank.items()},
-        skew=_times([job.skew for job in found], _mean) if found else None,
-    )
+def _numbers(jobs: Sequence[Job]) -> set[int]:
+    return {entry.rank for job in jobs for entry in job.ranks}
 
 
 def _us(ns: int, per: int) -> float:
