@@ -194,7 +194,7 @@ def graph_level(
     jobs = workers.jobs(directories)
     try:
         workers.record(jobs)
-        return [Measured(graph_times(Path(job.directory) / TRACE_FILE, job.replays)) for job in jobs]
+        return [Measured(graph_times(job.directory / TRACE_FILE, job.replays)) for job in jobs]
     except ProfkitError as error:
         why = f"The step at graph level could not be timed: {error}"
         return [Measured(warning=MessageRecord(code="graph-level-not-measured", message=why))] * len(jobs)

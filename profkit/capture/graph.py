@@ -17,10 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from profkit.capture.device import describe_device, describe_versions
 from profkit.capture.options import Job
-from profkit.capture.outputs import against_references, digest_outputs
-from profkit.capture.record import step_times
+from profkit.capture.record import digest_outputs, of_step, step_times
 from profkit.errors import ProfkitError
 from profkit.model.workload import Scope, Step, no_ranges
 
@@ -80,8 +78,7 @@ def record_traced(
         window: what the profiler records.
 
     Returns:
-        The worker's result: ``layers``, ``notes``, ``ranges``, ``compiles``, ``digests``, ``references``, ``device``,
-        ``versions``, ``backend``.
+        The worker's result.
     """
     watch = CompileWatch()
     step = build()
@@ -105,18 +102,14 @@ def record_traced(
     watch.close_window()
     job.at("replaying the graph for its digests")
     outputs = digest_replay(step, graph)
-    return {
-        "backend": backend(),
-        "layers": len(step.layers),
-        "notes": dict(step.notes),
-        "ranges": ranges,
-        "compiles": watch.to_dict(),
-        "compiles_watched": watch.triton_watched,
-        "digests": outputs,
-        "references": against_references(step.outputs(), step.references),
-        "device": describe_device(),
-        "versions": describe_versions(),
-    }
+    return of_step(
+        step,
+        ranges=ranges,
+        digests=outputs,
+        backend=backend(),
+        compiles=watch.to_dict(),
+        compiles_watched=watch.triton_watched,
+    )
 
 
 @contextmanager

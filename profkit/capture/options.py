@@ -93,7 +93,6 @@ class Job:
         recorder: a profiler's name, ``untraced`` (CUDA events) or ``floor`` (CUDA events around graphs of kernels that
             do nothing).
         directory: where its files lie.
-        trace_file: what a profiler that records in the worker writes there; "" for the others.
         nvtx: which API pushes ranges, see `profkit.capture.profilers.Profiler.ranges_api`; "" without a profiler.
         held: import torch, then wait for a line on stdin before anything touches the GPU.
         rank: this process among those of ``--nproc``.
@@ -103,8 +102,7 @@ class Job:
 
     options: Options
     recorder: str
-    directory: str
-    trace_file: str = ""
+    directory: Path
     nvtx: str = ""
     held: bool = False
     rank: int = 0
@@ -121,11 +119,6 @@ class Job:
     def world_size(self) -> int:
         """How many processes are in the process group; 0 where there is none."""
         return self.options.nproc or 0
-
-    @property
-    def trace(self) -> Path:
-        """Where a profiler that records in the worker writes its trace."""
-        return Path(self.directory) / self.trace_file
 
     @property
     def result(self) -> Path:
@@ -155,16 +148,16 @@ class Job:
     def write(self) -> Path:
         """Write the file that a worker reads; returns it."""
         path = self._file("job.json")
-        path.write_bytes(msgspec.json.encode(self))
+        path.write_bytes(msgspec.json.encode(self, enc_hook=str))
         return path
 
     def _file(self, suffix: str) -> Path:
-        return Path(self.directory) / f"{self.recorder}.{suffix}"
+        return self.directory / f"{self.recorder}.{suffix}"
 
 
 def read_job(path: Path) -> Job:
     """The job in `path`, as `Job.write` left it."""
-    return msgspec.json.decode(path.read_bytes(), type=Job)
+    return msgspec.json.decode(path.read_bytes(), type=Job, dec_hook=lambda kind, text: kind(text))
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

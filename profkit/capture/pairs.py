@@ -32,19 +32,6 @@ from profkit.runs.whole_files import write_json
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One side of the comparison.
-
-    Args:
-        name: its directory: the variant, with ``-2`` where both arms are of one variant.
-        variant: the workload's.
-    """
-
-    name: str
-    variant: str
-
-
-@dataclass(frozen=True)
 class Repetition:
     """One capture of one arm.
 
@@ -56,7 +43,7 @@ class Repetition:
 
     sequence: int
     pair: int
-    arm: Arm
+    arm: PlannedArm
     nproc: int | None = None
 
     def directory(self, output: Path) -> Path:
@@ -72,12 +59,8 @@ class Repetition:
         """Whether it has been recorded."""
         return all(run_dir.is_run(run) for run in self.runs(output))
 
-    def record(self) -> RepetitionRecord:
-        """The `repetition` field of run.json."""
-        return RepetitionRecord(arm=self.arm.name, pair=self.pair, sequence=self.sequence)
 
-
-def make_arms(variant: str, against: str | None) -> tuple[Arm, ...]:
+def make_arms(variant: str, against: str | None) -> tuple[PlannedArm, ...]:
     """The arms of a repeated capture: one, or two that may be of one variant (an A/A control).
 
     Raises:
@@ -87,17 +70,17 @@ def make_arms(variant: str, against: str | None) -> tuple[Arm, ...]:
         if Path(name).name != name or name.startswith("."):
             raise ProfkitError(f"The variant {name!r} cannot name an arm's directory. Rename it in the workload.")
     if against is None:
-        return (Arm(variant, variant),)
-    return Arm(variant, variant), Arm(against if against != variant else f"{against}-2", against)
+        return (PlannedArm(variant, variant),)
+    return PlannedArm(variant, variant), PlannedArm(against if against != variant else f"{against}-2", against)
 
 
-def interleaved(arms: Sequence[Arm], pairs: int, nproc: int | None = None) -> list[Repetition]:
+def interleaved(arms: Sequence[PlannedArm], pairs: int, nproc: int | None = None) -> list[Repetition]:
     """Every repetition in the order of recording: A B, B A, A B, … so that drift meets both arms alike."""
     ordered = [(pair, arm) for pair in range(pairs) for arm in (arms if pair % 2 == 0 else arms[::-1])]
     return [Repetition(sequence, pair, arm, nproc) for sequence, (pair, arm) in enumerate(ordered)]
 
 
-def describe(options: Options, arms: Sequence[Arm]) -> CapturePlan:
+def describe(options: Options, arms: Sequence[PlannedArm]) -> CapturePlan:
     """The `plan` field of capture.json.
 
     A workload file is named without its directory; its content is digested, so that a change between sittings is seen.
@@ -108,7 +91,7 @@ def describe(options: Options, arms: Sequence[Arm]) -> CapturePlan:
     return CapturePlan(
         workload=options.name,
         workload_sha256=source_digest(options.workload),
-        arms=[PlannedArm(arm.name, arm.variant) for arm in arms],
+        arms=list(arms),
         pairs=options.pairs or 1,
         shapes=dict(sorted(text.partition("=")[::2] for text in options.shapes)),
         profiler=options.profiler,
@@ -137,7 +120,7 @@ class Finished:
     """
 
     path: Path
-    arms: Sequence[Arm]
+    arms: Sequence[PlannedArm]
     records: Sequence[tuple[Repetition, Sequence[RunRecord]]]
     total: int
     durations_s: Sequence[float]
@@ -176,7 +159,12 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
                 raise
             if all(repetition.is_complete(output) for repetition in order):
                 _mark_stalled(arms, order, output)
-            return Finished(output, arms, _records(order, output), len(order), durations_s, session.why)
+            records = [
+                (repetition, [run_dir.load(path).record for path in repetition.runs(output)])
+                for repetition in order
+                if repetition.is_complete(output)
+            ]
+            return Finished(output, arms, records, len(order), durations_s, session.why)
 
 
 def _begun(output: Path) -> bool:
@@ -210,9 +198,9 @@ def _start_over(output: Path) -> None:
     if not (output / PLAN_FILE).exists():
         return
     for arm in planned_file.read(output).arms:
-        (name,) = {arm.name for arm in make_arms(arm.name, None)}
-        if (output / name).exists():
-            shutil.rmtree(output / name)
+        (checked,) = make_arms(arm.name, None)
+        if (output / checked.name).exists():
+            shutil.rmtree(output / checked.name)
     (output / PLAN_FILE).unlink()
 
 
@@ -270,19 +258,12 @@ def _record(session: Session, repetition: Repetition, output: Path) -> None:
     crash_log.unlink(missing_ok=True)
     options = dataclasses.replace(session.options, variant=repetition.arm.variant)
     own = dataclasses.replace(session, options=options)
+    place = RepetitionRecord(arm=repetition.arm.name, pair=repetition.pair, sequence=repetition.sequence)
     with run_dir.new(directory) as temporary:
-        record_into(own, temporary, crash_log=crash_log, repetition=repetition.record())
+        record_into(own, temporary, crash_log=crash_log, repetition=place)
 
 
-def _records(order: Sequence[Repetition], output: Path) -> list[tuple[Repetition, Sequence[RunRecord]]]:
-    return [
-        (repetition, [run_dir.load(path).record for path in repetition.runs(output)])
-        for repetition in order
-        if repetition.is_complete(output)
-    ]
-
-
-def _mark_stalled(arms: Sequence[Arm], order: Sequence[Repetition], output: Path) -> None:
+def _mark_stalled(arms: Sequence[PlannedArm], order: Sequence[Repetition], output: Path) -> None:
     """Write the `set_aside` field of every repetition, decided from all of its arm."""
     for arm in arms:
         jobs = [[run_dir.load(path) for path in own.runs(output)] for own in order if own.arm == arm]

@@ -30,26 +30,6 @@ _TAIL_BYTES = 20_000
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
-def run(argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None, pid_file: Path | None = None) -> int:
-    """Run `argv` to its end, with its output in `log`; on an exception (an interrupt) end everything it started.
-
-    Args:
-        argv: the command; run in the current directory, in a new session.
-        log: takes stdout and stderr.
-        env: the child's environment; the parent's where None.
-        pid_file: a file in which a descendant writes its process id; that process is waited for and ended too, even
-            where it has left the session.
-
-    Returns:
-        The exit status; negative for a signal.
-
-    Raises:
-        ProfkitError: the program cannot be started.
-    """
-    with started(argv, log, env=env, pid_file=pid_file) as child:
-        return wait(child, pid_file)
-
-
 @contextmanager
 def started(
     argv: Sequence[str],
@@ -59,9 +39,14 @@ def started(
     pid_file: Path | None = None,
     held: bool = False,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`argv` running beside the block, at whose end everything that it started is ended; arguments as for `run`.
+    """`argv` running beside the block, at whose end everything that it started is ended.
 
     Args:
+        argv: the command; run in the current directory, in a new session.
+        log: takes stdout and stderr.
+        env: the child's environment; the parent's where None.
+        pid_file: a file in which a descendant writes its process id; that process is ended too, even where it has left
+            the session.
         held: its stdin is a pipe from us, for `release`; else it is empty.
 
     Raises:
@@ -97,7 +82,7 @@ def release(child: subprocess.Popen[bytes]) -> None:
 
 
 def wait(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> int:
-    """The exit status of `child` once it has ended, and with it the process that `pid_file` names."""
+    """The exit status of `child`, negative for a signal, once it and the process that `pid_file` names have ended."""
     status = child.wait()
     while not has_ended(child, pid_file):
         time.sleep(_POLL_S)

@@ -1,13 +1,20 @@
-"""`profkit capture WORKLOAD`: the profiled process, the untraced one, and the run directory that holds both results."""
+"""`profkit capture`: a workload's profiled and untraced processes, or any command, and the run directory they leave.
+
+A command is run with the terminal, signals and exit status that it has alone.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import secrets
+import shutil
+import signal
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
@@ -15,15 +22,18 @@ from profkit.capture import process, profilers, record
 from profkit.capture.device import driver_version
 from profkit.capture.floor import Floor, Measured, graph_level
 from profkit.capture.options import Options, Result
-from profkit.capture.outputs import ALGORITHM
-from profkit.capture.profilers import Profiler
+from profkit.capture.profilers import Profiler, Recording
 from profkit.capture.workers import Workers, recording
+from profkit.errors import ProfkitError
 from profkit.model.run import (
+    CommandRecord,
     DigestsRecord,
+    MessageRecord,
     RankRecord,
     RepetitionRecord,
     RunRecord,
     StepTimesRecord,
+    VersionsRecord,
     WorkloadRecord,
 )
 from profkit.model.workload import resolve_shapes, resolve_variant
@@ -37,12 +47,14 @@ class Finished:
     Args:
         path: the run directory.
         records: run.json of every rank.
-        why: why its profiler was used.
+        why: why its profiler was used; "" for a command.
+        exit_code: a command's own; 128 + n where signal n ended it.
     """
 
     path: Path
     records: Sequence[RunRecord]
-    why: str
+    why: str = ""
+    exit_code: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,10 @@ def record_into(
     targets = [directory] if nproc is None else [directory / str(rank) for rank in range(nproc)]
     with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
         recorded = _run(session, Path(name), targets, crash_log)
-        wholes = _graph_level(session, Path(name) / "graph-level", len(targets))
+        wholes: Sequence[Measured[StepTimesRecord]] = [Measured()] * len(targets)
+        if session.options.graph_level:
+            directories = _directories(Path(name) / "graph-level", len(targets))
+            wholes = graph_level(session.options, session.profiler, directories)
     job = secrets.token_hex(8)
     records: list[RunRecord] = []
     for rank, (target, (traced, untraced, trace), whole) in enumerate(zip(targets, recorded, wholes, strict=True)):
@@ -140,7 +155,7 @@ def _record(
     if traced.digests is not None:
         digests = DigestsRecord(
             inputs="digest",
-            algorithm=ALGORITHM,
+            algorithm=record.ALGORITHM,
             outputs=traced.digests,
             notes=traced.notes,
             references=traced.references,
@@ -180,17 +195,9 @@ def _directories(work: Path, count: int) -> list[Path]:
     return directories
 
 
-def _graph_level(session: Session, work: Path, count: int) -> Sequence[Measured[StepTimesRecord]]:
-    """Each rank's step at graph level, if it was asked for; recorded in the new directory `work`."""
-    if not session.options.graph_level:
-        return [Measured()] * count
-    return graph_level(session.options, session.profiler, _directories(work, count))
-
-
-_Recorded = tuple[Result, Result | None, str]
-
-
-def _run(session: Session, work: Path, targets: Sequence[Path], crash_log: Path) -> list[_Recorded]:
+def _run(
+    session: Session, work: Path, targets: Sequence[Path], crash_log: Path
+) -> list[tuple[Result, Result | None, str]]:
     """Run the workers in directories below `work`, and move each rank's recording to its target, which is made.
 
     Returns:
@@ -204,9 +211,76 @@ def _run(session: Session, work: Path, targets: Sequence[Path], crash_log: Path)
         results = workers.record_and_time(jobs, workers.jobs(directories, "untraced"))
     else:
         results = [(result, None) for result in workers.record(jobs)]
-    recorded: list[_Recorded] = []
+    recorded: list[tuple[Result, Result | None, str]] = []
     for (traced, untraced), job, target in zip(results, jobs, targets, strict=True):
         target.mkdir(exist_ok=True)
         kept = profiler.keep(recording(job), target, keep_report=session.options.keep_report)
         recorded.append((traced, untraced, kept.trace))
     return recorded
+
+
+def capture_command(command: Sequence[str], options: Options, output: Path, *, force: bool) -> Finished:
+    """Run `command` under a profiler and leave the run directory `output`, also where the command fails.
+
+    Args:
+        command: program and arguments; stdin, stdout and stderr are the caller's own.
+        options: its profiler and ``--nsys-args`` count.
+
+    Raises:
+        ProfkitError: no such profiler here, flags that profkit sets itself, a program that is not there, or no trace.
+    """
+    if shutil.which(command[0]) is None:
+        raise ProfkitError(f"{command[0]} is not a program that can be run: not found, or not executable.")
+    recorder = profilers.choose_for_command(options)
+    with process.terminable(), run_dir.new(output, force=force) as directory:
+        with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
+            work = Path(name)
+            pid_file = work / "pid"
+            # It writes its process id first, and keeps that id.
+            announced = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(pid_file), *command]
+            exit_code = _forwarding(recorder.command(announced, work, window=False), pid_file)
+            program, log = Path(command[0]).name, work / "log"
+            log.touch()
+            recording = Recording(work, log, f"{program} ended with exit status {exit_code}")
+            recorder.export([recording])
+            kept = recorder.keep(recording, directory, keep_report=True)
+        warnings = list(kept.warnings)
+        if exit_code != 0:
+            why = f"The command ended with exit status {exit_code}."
+            warnings.append(MessageRecord(code="command-failed", message=why))
+        content = msgspec.structs.replace(
+            record.begin(directory, kept.trace),
+            # The text of its arguments may hold secrets and is not kept.
+            command=CommandRecord(program=program, arguments=len(command) - 1),
+            exit_code=exit_code,
+            profiler=recorder.description(None, {}),
+            timed=True,
+            versions=VersionsRecord(driver=driver_version()),
+            warnings=warnings,
+        )
+        run_dir.write_record(directory, content)
+    return Finished(output, [content], exit_code=exit_code)
+
+
+def _forwarding(argv: Sequence[str], pid_file: Path) -> int:
+    """Run the profiler with our own stdin, stdout and stderr; returns its exit status as a shell has it.
+
+    SIGINT, SIGTERM and SIGHUP are handed on to the program's process group, to the profiler before the program starts.
+
+    Args:
+        argv: its command line, which makes the program write its process id to `pid_file`.
+    """
+    # A session of its own: Ctrl-C on the terminal reaches only us, and we hand it to the program, not to nsys, which
+    # would stop at once and lose the program's exit status.
+    child = subprocess.Popen(argv, start_new_session=True)
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        program = process.read_pid(pid_file)
+        if program is None:
+            process.send(child.pid, number)
+        else:
+            process.send_group(program, number)
+
+    with process.handled(forward, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        status = child.wait()
+    return 128 - status if status < 0 else status

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from profkit.errors import ProfkitError, without_controls
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
+    import rich.progress
 
 
 def source_digest(spec: str) -> str | None:
@@ -94,65 +93,50 @@ def locked(output: Path) -> Iterator[None]:
         os.close(handle)
 
 
-class Lines:
-    """One line when a unit of work begins and one when it has ended.
+class Progress:
+    """How far units of work are: a bar that names what runs now; or a line when one begins and one when it has ended.
 
     Args:
         done: units that were there before.
         total: all of them.
         unit: what one is called.
+        bar: of one task, on a terminal.
     """
 
-    def __init__(self, done: int, total: int, unit: str = "repetition") -> None:
+    def __init__(
+        self, done: int, total: int, unit: str = "repetition", bar: rich.progress.Progress | None = None
+    ) -> None:
         self.done = done
         self.total = total
         self.unit = unit
+        self._bar = bar
         self._durations_s: list[float] = []
 
     def note(self, text: str) -> None:
         """Something else than a unit begins."""
-        say(text)
+        if self._bar is None:
+            say(text)
+        else:
+            self._bar.update(self._bar.task_ids[0], description=without_controls(text))
 
     def detail(self, text: str) -> None:
         """How far a unit is; for a display that can replace it by the next one."""
+        if self._bar is not None:
+            self.note(text)
 
     def begins(self, label: str) -> None:
         """A unit begins; `label` names it."""
-        say(f"{self.unit} {self.done + 1} of {self.total}: {label}")
+        self.note(label if self._bar else f"{self.unit} {self.done + 1} of {self.total}: {label}")
 
     def ended(self, duration_s: float) -> None:
         """The unit is complete."""
         self.done += 1
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0])
+            return
         self._durations_s.append(duration_s)
         left_s = (self.total - self.done) * statistics.median(self._durations_s)
         say(f"  took {duration_s:.1f} s; about {left_s:.0f} s left")
-
-
-class Bar(Lines):
-    """A bar that names what runs now."""
-
-    def __init__(self, bar: RichProgress, task: TaskID, done: int, total: int, unit: str) -> None:
-        super().__init__(done, total, unit)
-        self._bar = bar
-        self._task = task
-
-    def note(self, text: str) -> None:
-        """See `Lines`."""
-        self._bar.update(self._task, description=without_controls(text))
-
-    def detail(self, text: str) -> None:
-        """See `Lines`."""
-        self.note(text)
-
-    def begins(self, label: str) -> None:
-        """See `Lines`."""
-        self.note(label)
-
-    def ended(self, duration_s: float) -> None:
-        """See `Lines`."""
-        del duration_s
-        self.done += 1
-        self._bar.advance(self._task)
 
 
 def say(line: str) -> None:
@@ -162,32 +146,33 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def shown(done: int, total: int, unit: str = "repetition", *, kept: bool = True) -> Iterator[Lines]:
+def shown(done: int, total: int, unit: str = "repetition", *, kept: bool = True) -> Iterator[Progress]:
     """The progress of `total` units, `done` of which are there already; an interrupt says what is kept.
 
     Args:
         kept: whether a unit that is complete outlives an interrupt.
     """
-    display = Lines(done, total, unit)
+    display = Progress(done, total, unit)
     try:
         if not sys.stderr.isatty():
             yield display
             return
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
+        import rich.console
+        from rich import progress
 
         columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(),
         )
+        console = rich.console.Console(stderr=True)
         # Speed over the whole sitting: rich's own window of 30 s holds two units at best.
-        with RichProgress(*columns, console=Console(stderr=True), speed_estimate_period=3600.0) as bar:
-            display = Bar(bar, bar.add_task("", total=total, completed=done), done, total, unit)
+        with progress.Progress(*columns, console=console, speed_estimate_period=3600.0) as bar:
+            bar.add_task("", total=total, completed=done)
+            display = Progress(done, total, unit, bar)
             yield display
     except (KeyboardInterrupt, SystemExit):
         then = "the same command resumes" if kept else "with -o DIR they would have been"

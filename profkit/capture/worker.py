@@ -57,17 +57,16 @@ def run(job: Job) -> dict[str, Any]:
     from profkit import kernels
 
     options = job.options
-    workload = _floor() if options.workload == FLOOR_WORKLOAD else kernels.load(options.workload)
+    if options.workload == FLOOR_WORKLOAD:
+        from profkit.capture.floor_kernels import FLOOR
+
+        workload = FLOOR
+    else:
+        workload = kernels.load(options.workload)
     variant = resolve_variant(workload, options.variant)
     shapes = resolve_shapes(workload, options.shapes, max(job.world_size, 1))
     result = _record(job, partial(build, job, workload, shapes, variant))
     return {**result, "variant": variant, "shapes": shapes}
-
-
-def _floor() -> Workload:
-    from profkit.capture.floor_kernels import FLOOR
-
-    return FLOOR
 
 
 def _record(job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
@@ -100,14 +99,6 @@ def _join(job: Job, *, gpu: bool) -> None:
         from profkit.capture.graph import join
 
         join(job, gpu=gpu)
-
-
-def _leave(job: Job) -> None:
-    if job.world_size:
-        from profkit.capture.graph import leave
-
-        job.at("leaving the process group")
-        leave()
 
 
 def write_result(job: Job, result: Mapping[str, Any]) -> None:
@@ -158,7 +149,11 @@ def main(path: str) -> int:
         sys.excepthook(type(error), error, error.__traceback__)
         return 2
     write_result(job, result)
-    _leave(job)
+    if job.world_size:
+        from profkit.capture.graph import leave
+
+        job.at("leaving the process group")
+        leave()
     return 0
 
 

@@ -156,9 +156,9 @@ class Workers:
             timed: ``untraced`` or ``floor``, held jobs of that recorder; else they are the profiler's.
         """
         port = free_port() if self.options.nproc is not None else 0
-        trace, nvtx = ("", "") if timed else (self.profiler.trace_file, self.profiler.ranges_api)
+        recorder, nvtx = (timed, "") if timed else (self.profiler.name, self.profiler.ranges_api)
         return [
-            Job(self.options, timed or self.profiler.name, str(directory), trace, nvtx, bool(timed), rank, port)
+            Job(self.options, recorder, directory, nvtx, bool(timed), rank, port)
             for rank, directory in enumerate(directories)
         ]
 
@@ -202,7 +202,7 @@ class Workers:
         command = [sys.executable, "-m", "profkit.capture.worker", str(job.write())]
         if job.recorder != self.profiler.name:
             return command
-        return self.profiler.command(command, Path(job.directory), window=True, graph_trace=self.graph_trace)
+        return self.profiler.command(command, job.directory, window=True, graph_trace=self.graph_trace)
 
     def _environment(self, job: Job) -> Mapping[str, str] | None:
         more = self.profiler.environment if job.recorder == self.profiler.name else {}
@@ -214,7 +214,7 @@ class Workers:
 
 def recording(job: Job) -> Recording:
     """What a job's profiler left."""
-    return Recording(Path(job.directory), job.log)
+    return Recording(job.directory, job.log)
 
 
 def _results(workers: Sequence[Worker]) -> list[Result]:

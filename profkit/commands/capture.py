@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from profkit.capture.options import Options
     from profkit.capture.pairs import Finished
 
-_NOT_TIMED = "not timed: launches were counted on the CPU, one for each operator; there are no times"
-
 
 def capture_workload(options: Options, output: Path, *, force: bool) -> str:
     """Capture a workload, once or in repetitions of one or two arms; returns the summary to print."""
@@ -54,12 +52,12 @@ def on_ranks(options: Options) -> Options | None:
 
 def capture_command(command: Sequence[str], options: Options, output: Path, *, force: bool) -> tuple[str, int]:
     """Capture any command; returns the summary to print and the command's exit status."""
-    from profkit.capture import command_run
+    from profkit.capture import session
 
     if not command:
         raise ProfkitError("Nothing to run after `--`. Give a command: profkit capture -o DIR -- python app.py")
-    finished = command_run.capture(command, options, output, force=force)
-    return summarise(finished.path, [finished.record], ""), finished.exit_code
+    finished = session.capture_command(command, options, output, force=force)
+    return summarise(finished.path, finished.records, ""), finished.exit_code
 
 
 def summarise(path: Path, ranks: Sequence[RunRecord], why: str) -> str:
@@ -68,33 +66,44 @@ def summarise(path: Path, ranks: Sequence[RunRecord], why: str) -> str:
     Args:
         ranks: run.json of every rank.
     """
-    record = ranks[0]
-    lines = [f"profiler: {_profiler(record)}{why}"]
-    if (workload := record.workload) is not None:
-        lines.append(f"workload: {_workload(record, f'{workload.name} {workload.variant}')}")
-    lines += _ranks_lines(record)
+    times: list[str] = []
     for own in ranks:
         if (untraced := own.untraced) is not None:
             whose = f"rank {own.ranks.rank} " if own.ranks and len(ranks) > 1 else ""
-            lines.append(f"untraced: {whose}{_step_times(untraced)}")
+            times.append(f"untraced: {whose}{_step_times(untraced)}")
         if own.graph_level is not None:
-            lines.append(f"traced at graph level: {_step_times(own.graph_level)}")
-    lines += floor_lines(record.floor)
+            times.append(f"traced at graph level: {_step_times(own.graph_level)}")
+    workload = ranks[0].workload
+    what = f"{workload.name} {workload.variant}" if workload else None
+    lines = _lines(ranks[0], why, what, times, ranks)
+    return "\n".join([*lines, f"run directory: {path}", f"next: profkit layers {path}"])
+
+
+def _lines(
+    record: RunRecord, why: str, what: str | None, more: Sequence[str], records: Sequence[RunRecord]
+) -> list[str]:
+    """What is said of every capture.
+
+    Args:
+        record: tells what all `records` have in common.
+        what: workload and variants; None for a command.
+        more: lines on this kind of capture, among them its times.
+    """
+    profiler = f"{record.profiler.name} {record.profiler.version}" if record.profiler else "unknown"
+    lines = [f"profiler: {profiler}{why}"]
+    if what is not None:
+        layers = record.workload.layers if record.workload else None
+        device = record.device.name if record.device else None
+        amount = f"{counted(layers or 0, 'layer')}, {counted(record.replays or 0, 'replay')}"
+        lines.append(f"workload: {what}, {amount} on {device}")
+    lines += [*_ranks_lines(record), *more, *floor_lines(record.floor)]
     if not record.timed:
-        lines.append(_NOT_TIMED)
-    lines += _warning_lines(ranks)
-    lines += [f"run directory: {path}", f"next: profkit layers {path}"]
-    return "\n".join(lines)
-
-
-def _profiler(record: RunRecord) -> str:
-    return f"{record.profiler.name} {record.profiler.version}" if record.profiler else "unknown"
-
-
-def _workload(record: RunRecord, what: str) -> str:
-    layers = record.workload.layers if record.workload else None
-    device = record.device.name if record.device else None
-    return f"{what}, {counted(layers or 0, 'layer')}, {counted(record.replays or 0, 'replay')} on {device}"
+        lines.append("not timed: launches were counted on the CPU, one for each operator; there are no times")
+    warnings = Counter((w.code, w.message) for own in records for w in own.warnings or ())
+    return lines + [
+        f"warning: {code}: {message}" + (f" ({n} of {len(records)})" if len(records) > 1 else "")
+        for (code, message), n in warnings.items()
+    ]
 
 
 def _step_times(times: StepTimesRecord) -> str:
@@ -122,12 +131,7 @@ def summarise_pairs(finished: Finished) -> str:
     newest = records[-1]
     name = newest.workload.name if newest.workload else None
     arms = " against ".join(arm.name for arm in finished.arms)
-    lines = [
-        f"profiler: {_profiler(newest)} ({finished.why})",
-        f"workload: {_workload(newest, f'{name} {arms}')}",
-        *_ranks_lines(newest),
-        f"recorded: {len(finished.records)} of {finished.total} repetitions{_duration(finished.durations_s)}",
-    ]
+    lines = [f"recorded: {len(finished.records)} of {finished.total} repetitions{_duration(finished.durations_s)}"]
     for arm in finished.arms:
         own = [ranks for repetition, ranks in finished.records if repetition.arm == arm]
         medians = [median_us for ranks in own if (median_us := untraced_us(ranks)) is not None]
@@ -136,10 +140,7 @@ def summarise_pairs(finished: Finished) -> str:
             lines.append(
                 f"untraced: {arm.name} {statistics.median(medians):.1f} us a step (median of {len(medians)}, {spread})"
             )
-    lines += floor_lines(newest.floor)
-    if not newest.timed:
-        lines.append(_NOT_TIMED)
-    lines += _warning_lines(records)
+    lines = _lines(newest, f" ({finished.why})", f"{name} {arms}", lines, records)
     return "\n".join([*lines, *_set_aside_lines(finished), *_next_lines(finished)])
 
 
@@ -151,14 +152,6 @@ def _ranks_lines(record: RunRecord) -> list[str]:
     exchange = record.workload.shapes.get("exchange") if record.workload else None
     how = "" if exchange is None else f"; exchange: {exchange}"
     return [f"ranks: {ranks.world_size}, a process each, joined over {ranks.backend}{how}"]
-
-
-def _warning_lines(records: Sequence[RunRecord]) -> list[str]:
-    counted = Counter((w.code, w.message) for record in records for w in record.warnings or ())
-    return [
-        f"warning: {code}: {message}" + (f" ({n} of {len(records)})" if len(records) > 1 else "")
-        for (code, message), n in counted.items()
-    ]
 
 
 def _duration(durations_s: Sequence[float]) -> str:

@@ -17,7 +17,7 @@ from profkit.counting.steps import find_steps
 from profkit.errors import NothingSelectedError, ProfkitError
 from profkit.model import names as kernel_names
 from profkit.model.census import EAGER, IN_GRAPH, UNATTRIBUTED, WARM_UP, Census, Ints, KindCensus, Ledger
-from profkit.model.scope import LayerKey, Place, place
+from profkit.model.scope import Place, place
 from profkit.model.selection import Selection, Wanted, short_kind
 from profkit.model.steps import StepKind, Steps
 from profkit.model.trace import NONE, Diagnostic, Trace
@@ -205,39 +205,26 @@ class _LayerOfScope:
 
 
 def _layer_of_scope(ops: _PlacedOps, rows: Ints) -> _LayerOfScope:
-    """Which scopes are one layer. Two scopes that name layer 3 under different outer ranges are one layer (the
-    graph's capture and the step around eager work, say), unless one method found several such: then they are
-    layers of different models."""
-    scope, method = ops.attribution.scope[rows].astype(np.int64), ops.attribution.method[rows]
-    pairs = pd.unique(scope * 256 + method)
-    seen: dict[tuple[LayerKey, int], set[str]] = {}
-    for pair in pairs.tolist():
-        layer = ops.places[pair >> 8].layer
-        if layer is not None:
-            seen.setdefault((layer, pair & 255), set()).add(ops.places[pair >> 8].outer)
-    apart = {layer.family for (layer, _), outers in seen.items() if len(outers) > 1}
-    used = [s for s in dict.fromkeys((pairs >> 8).tolist()) if ops.places[s].layer is not None]
-    identity: dict[int, tuple[str, str, int]] = {}
-    for s in used:
-        layer = ops.places[s].layer
-        assert layer is not None  # by the line that made `used`
-        identity[s] = (ops.places[s].outer if layer.family in apart else "", layer.family, layer.number)
-    order = {key: row for row, key in enumerate(sorted(set(identity.values())))}
+    """Which scopes are one layer: those of one stack and number, whatever ranges are around and inside."""
+    used = [
+        (s, key) for s in pd.unique(ops.attribution.scope[rows]).tolist() if (key := ops.places[s].layer) is not None
+    ]
+    order = {key: row for row, key in enumerate(sorted({(key.stack, key.number) for _, key in used}))}
     row = np.full(len(ops.places), -1, dtype=np.int64)
     inside = [""] * len(ops.places)
     kinds: dict[int, dict[str, str]] = {}
-    for s in used:
-        row[s] = order[identity[s]]
-        kinds.setdefault(order[identity[s]], {}).setdefault(ops.places[s].kind, ops.places[s].path)
-    for s in used:
+    for s, key in used:
+        row[s] = order[key.stack, key.number]
+        kinds.setdefault(int(row[s]), {}).setdefault(ops.places[s].kind, ops.places[s].path)
+    for s, _ in used:
         parts = [ops.places[s].inside]
         if len(kinds[int(row[s])]) > 1:
             parts.insert(0, short_kind(ops.places[s].kind))
         inside[s] = "/".join(p for p in parts if p)
     layers = pd.DataFrame(
         {
-            "family": pd.Series(["/".join(p for p in key[:2] if p) for key in order], dtype=object),
-            "number": pd.Series([key[2] for key in order], dtype="int64"),
+            "family": pd.Series([stack for stack, _ in order], dtype=object),
+            "number": pd.Series([number for _, number in order], dtype="int64"),
             "kind": pd.Series([" + ".join(kinds[r]) for r in order.values()], dtype=object),
             "scope": pd.Series([" + ".join(kinds[r].values()) for r in order.values()], dtype=object),
         }

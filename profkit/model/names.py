@@ -19,8 +19,14 @@ _INTEGER_SUFFIX = re.compile(r"(?<=\d)(?:ull|ul|ll|u|l)\b", re.IGNORECASE)
 _LAMBDA_NSYS = re.compile(r"\[lambda\(([^()]*)\) \(instance (\d+)\)\]")
 _LAMBDA_DEMANGLED = re.compile(r"\{lambda\(([^()]*)\)#(\d+)\}")
 _ROCM_SUFFIX = re.compile(r"(?: ?\[clone \.kd\]|\.kd)$")
-#: Inductor numbers its kernels per compilation: triton_poi_fused_add_16.
-_INDUCTOR_COUNTER = re.compile(r"^(triton_[a-z]+_fused_.*?\D)_?\d+$")
+#: Compilers number their kernels per compilation: triton_poi_fused_add_16, triton_red_fused_3, triton_mm_7, fusion_12,
+#: nvfuser_12, myl0_12. A stage's number stands without an underscore before it, or behind other words.
+_COMPILER_COUNTER = re.compile(
+    r"^(triton_[a-z]+_fused(?:_.*?\D)??|triton_(?:mm|bmm|tem|addmm|conv\w*)(?:_.*?\D)??|(?:\w*_)?fusion|nvfuser(?:_\w*?\D)?|myl\d*)"
+    r"_?\d+$"
+)
+#: Triton appends what each argument was specialised to: kernel_0d1d2d3de.
+_TRITON_SPECIALISATION = re.compile(r"_(?=0)(?=(?:\d+e?[dc]){2})[\ddce]+$")
 #: Addresses and hashes that a code generator puts into names (CuTe DSL, CUTLASS Python): new in every process.
 _PER_RUN_HASH = re.compile(r"(?:_|@|at_)0x[0-9a-f]+|_(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{16,}(?=_|$)")
 #: One copy or set has another name in each profiler: ``memcpy DtoD``, ``Memcpy DtoD (Device -> Device)``.
@@ -52,7 +58,8 @@ def canonical(name: str) -> str:
         return f"memcpy {copy.group(1)}".rstrip()
     if _SET.match(text):
         return "memset"
-    text = _INDUCTOR_COUNTER.sub(r"\1", text)
+    text = _TRITON_SPECIALISATION.sub("", text)
+    text = _COMPILER_COUNTER.sub(r"\1", text)
     text = _PER_RUN_HASH.sub("", text)
     if "(" not in text and "<" not in text:
         return text

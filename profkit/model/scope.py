@@ -6,9 +6,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: The part of a scope that names a layer: ``model.layers.3.mlp``, ``layer_12``. A longer number is no layer's.
-LAYER = re.compile(r"(?<![A-Za-z])layers?[._](\d{1,9})(?!\d)", re.IGNORECASE)
+#: The part of a range's text that names a layer: ``model.layers.3.mlp``, ``layer_12``, ``transformer.h.3``,
+#: ``blocks.7``. It is a whole part of a path: ``linear_layers.0`` and ``num_layers_61`` name none, nor does a number of
+#: ten digits.
+LAYER = re.compile(r"(?<![A-Za-z0-9_])(?:layers?[._]|blocks?[._]|h\.)(\d{1,9})(?![A-Za-z0-9])", re.IGNORECASE)
+#: vLLM's layerwise ranges are the text of a dict; the module's path is its first value.
+_DICT_TEXT = re.compile(r"""^\{'Module': '([^']*)'""")
 _NUMBER = re.compile(r"\d+")
+#: What engines and compilers put before the path of the model's own modules.
+_WRAPPER = re.compile(r"^(?:\w*Wrapper|_orig_mod|module)\.")
+#: Ranges around a layer that tell no two models apart: they name steps, passes, batches, wrappers or a program's
+#: phases. What holds a number is such a range too.
+_NO_STACK = re.compile(
+    r"(?i)\d|wrapper|^(?:\W*|model|(?:\w+[_ ])?(?:step|iter|iteration|batch|pass|forward|inference|graph|captur\w+|"
+    r"replay|warm_?up|timing|timed|loop|prefill|decode|decoding|extend|generate|generation|execute|execution|run|"
+    r"main|engine|worker|rank|stage|profile\w*|benchmark)s?(?:[ _.:(].*)?)$"
+)
 
 
 @dataclass(frozen=True)
@@ -16,12 +29,12 @@ class LayerKey:
     """One layer of the model.
 
     Args:
-        family: the text before the layer's number, numbers replaced by ``#``, so that ``encoder.layers.3`` and
-            ``decoder.layers.3`` stay two.
+        stack: what the layers that are numbered together share: the ranges around them that tell models apart (a
+            draft's and its target's, an encoder's and a decoder's), and the module path before the number.
         number: the layer's number.
     """
 
-    family: str
+    stack: str
     number: int
 
 
@@ -31,15 +44,13 @@ class Place:
 
     Args:
         layer: which layer; None outside layers.
-        outer: the ranges around the layer, joined by ``/``, numbers replaced by ``#``.
         path: down to and including the outermost range that names the layer, as recorded.
         names: the ranges that name the layer, outermost first: module hooks nest ``layers.0`` and ``layers.0.attn``.
         kind: the outermost of them with its number replaced, e.g. ``layers.#.mla``.
-        inside: the path below it, joined by ``/``; of ranges that name the layer again, only what they add.
+        inside: the path below it, joined by ``/``; of ranges that name a layer again, only what they add.
     """
 
     layer: LayerKey | None
-    outer: str
     path: str
     names: tuple[str, ...]
     kind: str
@@ -47,53 +58,51 @@ class Place:
 
 
 def place(path: Sequence[str]) -> Place:
-    """Read a scope path (outermost first). The innermost range that names a layer decides which it is; the ranges
-    around it that name the same one belong to it."""
-    matches = [_last_match(text) for text in path]
-    innermost = next((d for d in range(len(path) - 1, -1, -1) if matches[d] is not None), None)
-    if innermost is None:
-        return Place(layer=None, outer="", path="/".join(path), names=(), kind="", inside="")
-    key = _key(path[innermost], matches[innermost])
-    depths = [d for d in range(innermost + 1) if matches[d] is not None and _key(path[d], matches[d]) == key]
-    first = depths[0]
-    start, stop = _span(matches[first])
+    """Read a scope path (outermost first).
+
+    The outermost range that names a layer says which, by the first number in it. Ranges inside only name its parts,
+    whatever number they carry: a module that layers share knows one name.
+    """
+    texts = [_module(text) for text in path]
+    matches = [LAYER.search(text) for text in texts]
+    first = next((depth for depth, match in enumerate(matches) if match is not None), None)
+    if first is None:
+        return Place(layer=None, path="/".join(texts), names=(), kind="", inside="")
+    match = matches[first]
+    assert match is not None  # by the line that made `first`
+    start, stop = match.span(1)
+    around = [_WRAPPER.sub("", text) for text in texts[:first] if not _NO_STACK.search(text)]
+    before = _NUMBER.sub("#", _WRAPPER.sub("", texts[first][:start]))
+    name = texts[first][:stop]
     return Place(
-        layer=key,
-        outer="/".join(_NUMBER.sub("#", text) for text in path[:first]),
-        path="/".join(path[: first + 1]),
-        names=tuple(path[d] for d in depths),
-        kind=f"{_NUMBER.sub('#', path[first][:start])}#{path[first][stop:]}",
-        inside="/".join(_inside(path, matches, first, frozenset(depths))),
+        layer=LayerKey("/".join([*around, before]), int(match.group(1))),
+        path="/".join(texts[: first + 1]),
+        names=tuple(t for t, m in zip(texts[first:], matches[first:], strict=True) if m and t[: m.end(1)] == name),
+        kind=f"{_NUMBER.sub('#', texts[first][:start])}#{texts[first][stop:]}",
+        inside="/".join(_inside(texts, matches, first)),
     )
 
 
-def _inside(
-    path: Sequence[str], matches: Sequence[re.Match[str] | None], first: int, depths: frozenset[int]
-) -> list[str]:
+def _module(text: str) -> str:
+    """The module's path of a text that holds more."""
+    found = _DICT_TEXT.match(text)
+    return text if found is None else found.group(1)
+
+
+def _inside(texts: Sequence[str], matches: Sequence[re.Match[str] | None], first: int) -> list[str]:
     parts: list[str] = []
-    known = path[first][_span(matches[first])[1] :].strip("._/ ")
-    for depth in range(first + 1, len(path)):
-        text = path[depth]
-        if depth in depths:
-            added = text[_span(matches[depth])[1] :].strip("._/ ")
-            text = added.removeprefix(known).strip("._/ ") if known else added
-            known = added
-        if text:
+    known = _behind(texts[first], matches[first])
+    for text, match in zip(texts[first + 1 :], matches[first + 1 :], strict=True):
+        if match is None:
             parts.append(text)
-    return parts
+            continue
+        added = _behind(text, match)
+        # ``layers.0.attn`` and then ``layers.0.attn.q``: of the second only ``q``.
+        parts.append(added[len(known) :].strip("._/ ") if known and added.startswith(known) else added)
+        known = added
+    return [part for part in parts if part]
 
 
-def _last_match(text: str) -> re.Match[str] | None:
-    found = None
-    for match in LAYER.finditer(text):
-        found = match
-    return found
-
-
-def _span(match: re.Match[str] | None) -> tuple[int, int]:
-    return (0, 0) if match is None else match.span(1)
-
-
-def _key(text: str, match: re.Match[str] | None) -> LayerKey:
-    start, stop = _span(match)
-    return LayerKey(_NUMBER.sub("#", text[:start]), int(text[start:stop] or 0))
+def _behind(text: str, match: re.Match[str] | None) -> str:
+    """What follows the layer's number."""
+    return "" if match is None else text[match.end(1) :].strip("._/ ")

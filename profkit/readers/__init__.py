@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HEAD_BYTES = 64 * 1024
 GZIP_MAGIC = b"\x1f\x8b"
 SQLITE_MAGIC = b"SQLite format 3\x00"
+#: The name of the dispatch profiler's file; here, so that the command line can know it without the tables.
+DISPATCH_FILE = "dispatch.json"
 
 
 class Reader(Protocol):

@@ -30,7 +30,6 @@ from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCHES, NODES, NONE, OP_DETAIL, OPS, RANGES, Diagnostic, Info, Process, Trace, table
 
 SCHEMA = "profkit.dispatch/1"
-TRACE_FILE = "dispatch.json"
 
 #: The synthetic identities: one thread, one graph, one launch of it.
 _THREAD = 1

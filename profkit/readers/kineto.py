@@ -160,12 +160,9 @@ class _Reader:
         columns["kind"] = np.full(len(events), OP_KINDS.index(kind), np.int8)
         columns["name"] = self._rows.op_names.codes([e.name or "" for e in events])
         # Old traces give device and stream only as the row's pid and tid.
-        columns["device"] = integers(
-            [e.pid if a.device is None else a.device for a, e in zip(args, events, strict=True)]
-        )
-        columns["stream"] = integers(
-            [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
-        )
+        rows = list(zip(args, events, strict=True))
+        columns["device"] = integers([e.pid if a.device is None else a.device for a, e in rows])
+        columns["stream"] = integers([e.tid if a.stream is None else a.stream for a, e in rows])
         columns["correlation"] = integers([a.correlation for a in args])
         # 0 says that the op is in no graph.
         columns["graph"] = integers([a.graph or NONE for a in args])

@@ -69,13 +69,10 @@ def read(path: Path, *, detail: bool = False) -> Trace:
         ProfkitError: a row that does not fit, or nothing that profkit reads.
     """
     named = _NAME.match(path.name)
-    parts: list[_Part] = []
-    for one in [path, *(_companions(path, named["prefix"]) if named else [])]:
-        role = role_of(_first_line(one))
-        if role is not None:
-            parts.append(_Part(one, role))
-        elif one == path:
-            raise ProfkitError(f"{path} is no CSV of rocprofv3 with kernels, copies, API calls or markers.")
+    if (first := _part(path)) is None:
+        raise ProfkitError(f"{path} is no CSV of rocprofv3 with kernels, copies, API calls or markers.")
+    others = map(_part, _companions(path, named["prefix"]) if named else [])
+    parts = [first, *(part for part in others if part is not None)]
     rows = RocmRows(detail=detail)
     run = _Run(parts, named["prefix"] if named else "", rows)
     run.read()
@@ -95,12 +92,18 @@ def _companions(path: Path, prefix: str) -> list[Path]:
     return [p for p in siblings if _COMPANIONS.match(p.name.removeprefix(start))]
 
 
-def _first_line(path: Path) -> bytes:
+def _part(path: Path) -> _Part | None:
+    """The file at `path`, None where it is no file of rocprofv3 or rocprof.
+
+    Raises:
+        ProfkitError: unreadable, or a row that does not fit the header, with its line.
+    """
     try:
-        with path.open("rb") as file:
-            return file.readline()
+        head, _, body = path.read_bytes().partition(b"\n")
     except OSError as error:
         raise ProfkitError(f"{path} cannot be read: {error.strerror}.") from None
+    role = role_of(head)
+    return None if role is None else _Part(path, role, header_of(head), body)
 
 
 class _Part:
@@ -109,20 +112,13 @@ class _Part:
     Args:
         path: the file.
         role: a key of `_ROLES`.
-
-    Raises:
-        ProfkitError: unreadable, or a row that does not fit the header, with its line.
+        names: of its columns.
+        body: all but its header.
     """
 
-    def __init__(self, path: Path, role: str) -> None:
-        self.path, self.role = path, role
+    def __init__(self, path: Path, role: str, names: list[str], body: bytes) -> None:
+        self.path, self.role, self.names = path, role, names
         self.mended_rows = 0
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ProfkitError(f"{path} cannot be read: {error.strerror}.") from None
-        head, _, body = data.partition(b"\n")
-        self.names = header_of(head)
         twice = [name for name in self.names if self.names.count(name) > 1]
         if twice:
             raise ProfkitError(f"{path}, line 1: column {twice[0]} stands there twice. Record or copy it again.")

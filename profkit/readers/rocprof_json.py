@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -180,20 +182,15 @@ class _Reader:
         columns |= {
             "name": self._rows.op_names.codes([names.get(d.kernel_id, f"kernel {d.kernel_id}") for d in dispatches]),
             "device": integers([self._devices.get(d.agent_id.handle, NONE) for d in dispatches]),
-            "stream": integers(
-                [
-                    d.queue_id.handle if r.stream_id is None else r.stream_id.handle
-                    for r, d in zip(records, dispatches, strict=True)
-                ]
-            ),
+            "stream": integers([(r.stream_id or r.dispatch_info.queue_id).handle for r in records]),
         }
         if self._rows.detail:
             for axis in "xyz":
-                columns[f"grid_{axis}"] = integers([getattr(d.grid_size, axis) for d in dispatches])
-                columns[f"block_{axis}"] = integers([getattr(d.workgroup_size, axis) for d in dispatches])
+                columns[f"grid_{axis}"] = _column(dispatches, f"grid_size.{axis}")
+                columns[f"block_{axis}"] = _column(dispatches, f"workgroup_size.{axis}")
             registers = {i: s.arch_vgpr_count for i, s in symbols.items()}
             columns["registers"] = integers([registers.get(d.kernel_id, NONE) for d in dispatches])
-            columns["shared_memory"] = integers([d.group_segment_size for d in dispatches])
+            columns["shared_memory"] = _column(dispatches, "group_segment_size")
         self._rows.add_ops("kernel", self._owners(len(records)), columns)
 
     def _copies(self, records: list[_Record]) -> None:
@@ -214,7 +211,6 @@ class _Reader:
         apis = {name: launch_api(name) for _, name in called}
         chosen = [(r, name, api) for r, name in called if (api := apis[name]) is not None]
         columns = self._common([r for r, _, _ in chosen])
-        columns["thread"] = integers([r.thread_id for r, _, _ in chosen])
         columns["api"] = integers([LAUNCH_APIS.index(api) for _, _, api in chosen])
         columns["name"] = self._rows.call_names.codes([call_name(name) for _, name, _ in chosen])
         self._rows.add_launches(self._owners(len(chosen)), columns)
@@ -227,13 +223,9 @@ class _Reader:
             # A mark has one time; it is a point and no range.
             if is_marker_range(domain, call) and record.start_timestamp != record.end_timestamp:
                 chosen.append((record, call, messages.get(record.correlation_id.internal, call)))
-        columns: dict[str, npt.NDArray[Any]] = {
-            "start": integers([r.start_timestamp for r, _, _ in chosen]),
-            "end": integers([r.end_timestamp for r, _, _ in chosen]),
-            "thread": integers([r.thread_id for r, _, _ in chosen]),
-            "text": self._rows.texts.codes([text for _, _, text in chosen]),
-            "crosses": integers([call.startswith("roctxRangeSt") for _, call, _ in chosen]),
-        }
+        columns = self._common([r for r, _, _ in chosen])
+        columns["text"] = self._rows.texts.codes([text for _, _, text in chosen])
+        columns["crosses"] = integers([call.startswith("roctxRangeSt") for _, call, _ in chosen])
         self._rows.add_ranges(self._owners(len(chosen)), columns)
 
     def _operation(self, record: _Record) -> tuple[str, str]:
@@ -248,16 +240,22 @@ class _Reader:
     def _common(self, records: list[_Record]) -> dict[str, npt.NDArray[Any]]:
         # Correlation 0 and graph 0 stand for none.
         return {
-            "start": integers([r.start_timestamp for r in records]),
-            "end": integers([r.end_timestamp for r in records]),
+            "start": _column(records, "start_timestamp"),
+            "end": _column(records, "end_timestamp"),
+            "thread": _column(records, "thread_id"),
             "correlation": integers([r.correlation_id.internal or NONE for r in records]),
-            "graph": integers([_number(r.graph_exec_id) or NONE for r in records]),
-            "node": integers([_number(r.graph_node_id) or NONE for r in records]),
+            "graph": integers([_handle(r.graph_exec_id) or NONE for r in records]),
+            "node": integers([_handle(r.graph_node_id) or NONE for r in records]),
         }
 
     def _owners(self, length: int) -> npt.NDArray[np.int64]:
         return np.full(length, self._owner, np.int64)
 
 
-def _number(value: int | _Handle) -> int:
+def _column(records: Sequence[object], attribute: str) -> npt.NDArray[np.int64]:
+    """What `attribute`, a path of names, is of each record."""
+    return integers(list(map(attrgetter(attribute), records)))
+
+
+def _handle(value: int | _Handle) -> int:
     return value.handle if isinstance(value, _Handle) else value

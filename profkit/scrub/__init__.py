@@ -13,7 +13,7 @@ import pandas as pd
 from profkit import readers
 from profkit.errors import ProfkitError
 from profkit.model.trace import Trace
-from profkit.readers.dispatch import TRACE_FILE
+from profkit.readers import DISPATCH_FILE
 from profkit.scrub.fields import kept_text
 
 
@@ -61,7 +61,7 @@ def scrub_trace(source: Path, target: Path) -> None:
 
 def trace_name(source: Path) -> str:
     """A name for the scrubbed copy of a run's trace that says its form alone."""
-    if source.name == TRACE_FILE:
+    if source.name == DISPATCH_FILE:
         return source.name
     return "trace" + next((suffix for suffix in _SUFFIXES if source.name.endswith(suffix)), _SUFFIXES[0])
 

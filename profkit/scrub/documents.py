@@ -11,7 +11,7 @@ import msgspec
 
 from profkit.errors import ProfkitError
 from profkit.model.run import RunRecord, Version, form
-from profkit.readers.dispatch import SCHEMA
+from profkit.readers.dispatch import SCHEMA, Range
 from profkit.scrub.fields import field
 
 _RUN = field(RunRecord)
@@ -44,12 +44,6 @@ def scrub_record(run: RunRecord, trace_name: str, trace_sha256: Mapping[str, str
         raise ProfkitError(f"run.json of {run.trace} cannot be scrubbed: {error}. Capture the run again.") from None
 
 
-class _Range(msgspec.Struct):
-    text: str
-    start: int
-    end: int
-
-
 class _Op(msgspec.Struct):
     order: int
     name: str
@@ -65,7 +59,7 @@ class _Recording(msgspec.Struct):
     run_bodies: bool
     torch: Version
     triton: Version
-    ranges: list[_Range]
+    ranges: list[Range]
     ops: list[_Op]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from profkit.capture.sittings import Lines
+from profkit.capture.sittings import Progress
 from profkit.errors import ProfkitError
 from profkit.model.workload import Problem
 from profkit.sweep.attempts import Attempts, workload_errors
@@ -44,7 +44,7 @@ def build(plan: Plan, region: Region) -> Problem:
 
 
 def measure(
-    plan: Plan, region: Region, problem: Problem, clock: Clock, display: Lines, helpers: Helpers, phases: Phases
+    plan: Plan, region: Region, problem: Problem, clock: Clock, display: Progress, helpers: Helpers, phases: Phases
 ) -> Measured:
     """Sweep one region; call it inside the clock's `region`.
 
@@ -115,7 +115,7 @@ def _states(plan: Plan, problem: Problem, clock: Clock) -> tuple[list[State], di
 
 
 def _checked(
-    attempts: Attempts, states: Sequence[State], candidates: Sequence[Candidate], display: Lines, helpers: Helpers
+    attempts: Attempts, states: Sequence[State], candidates: Sequence[Candidate], display: Progress, helpers: Helpers
 ) -> dict[int, dict[State, Entry]]:
     """Run every configuration and compare, as it is and once more as it will be timed.
 
@@ -166,7 +166,7 @@ def _screen(
     clock: Clock,
     candidates: Sequence[Candidate],
     singles: Mapping[int, Mapping[State, Entry]],
-    display: Lines,
+    display: Progress,
 ) -> None:
     """Time single runs; those far from the best in every state are left, but for entries of known tables."""
     display.detail("screening")
@@ -232,7 +232,7 @@ def _time(
     candidates: Sequence[Candidate],
     slots: Sequence[int | None],
     entries: Mapping[State, Mapping[int, Entry]],
-    display: Lines,
+    display: Progress,
 ) -> dict[State, list[list[float]]]:
     """Time every slot in interleaved orders; fills `Candidate.samples_us`.
 

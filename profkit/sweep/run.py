@@ -102,7 +102,7 @@ def _stored(output: Path | None, number: int, region: Region, facts: dict[str, A
     return None if output is None else store.read_region(output, number, region.name, region.shapes, facts)
 
 
-def _measure(plan: Plan, number: int, clock: Clock, warmers: Warmers, display: sittings.Lines) -> dict[str, Any]:
+def _measure(plan: Plan, number: int, clock: Clock, warmers: Warmers, display: sittings.Progress) -> dict[str, Any]:
     import torch
 
     from profkit.sweep.region import build, measure

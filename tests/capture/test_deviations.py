@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="deviations are of tensors")
 
-from profkit.capture.outputs import against_references, deviation, digest  # noqa: E402
+from profkit.capture.record import against_references, deviation, digest  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.model.workload import References  # noqa: E402
 
@@ -38,7 +38,7 @@ def test_deviation(output: list[float], reference: list[float], expected: float)
 
 
 def test_every_chunk_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.capture.outputs.CHUNK", 3)
+    monkeypatch.setattr("profkit.capture.record.CHUNK", 3)
     output = torch.zeros(4, 2)
     for index in range(8):
         one = output.clone()

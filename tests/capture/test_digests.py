@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="digests are of tensors")
 
-from profkit.capture.outputs import digest, digest_outputs  # noqa: E402
+from profkit.capture.record import digest, digest_outputs  # noqa: E402
 
 
 def test_strides_do_not_matter() -> None:

@@ -19,8 +19,8 @@ def test_nor_do_they_reach_the_bar() -> None:
     from rich.progress import Progress
 
     with Progress(disable=True) as bar:
-        task = bar.add_task("", total=1)
-        display = sittings.Bar(bar, task, 0, 1, "region")
+        bar.add_task("", total=1)
+        display = sittings.Progress(0, 1, "region", bar)
         for show in (display.begins, display.note, display.detail):
             show("a")
             show("r\x1b[31m")

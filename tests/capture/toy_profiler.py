@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from profkit.capture.profilers.profiler import Profiler, State
-from profkit.readers.dispatch import SCHEMA, TRACE_FILE, Recording
+from profkit.readers import DISPATCH_FILE
+from profkit.readers.dispatch import SCHEMA, Recording
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
@@ -26,7 +26,7 @@ class Toy(Profiler):
     needs_gpu = False
     timed = False
     takes = frozenset()
-    trace_file = TRACE_FILE
+    trace_file = DISPATCH_FILE
     reason = "it is a toy"
 
     @classmethod
@@ -41,7 +41,7 @@ class Toy(Profiler):
 
     @classmethod
     def record(cls, job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
-        from profkit.capture.device import describe_device, describe_versions
+        from profkit.capture.record import of_step
 
         recording = Recording()
 
@@ -55,10 +55,8 @@ class Toy(Profiler):
         step = build_on("cpu")
         step.refresh("timing")
         step.run(scope)
-        content = {"schema": SCHEMA, "run_bodies": False, "torch": "0", "triton": None}
-        Path(job.trace).write_bytes(msgspec.json.encode(content | {"ranges": recording.ranges, "ops": recording.ops}))
-        return {
-            **{"backend": None, "layers": len(step.layers), "notes": {}, "ranges": "toy", "digests": None},
-            **{"compiles": {"before": 0, "inside": []}, "compiles_watched": True, "references": None},
-            **{"device": describe_device(), "versions": describe_versions()},
-        }
+        content: dict[str, Any] = {"schema": SCHEMA, "run_bodies": False, "torch": "0", "triton": None}
+        (job.directory / DISPATCH_FILE).write_bytes(
+            msgspec.json.encode(content | {"ranges": recording.ranges, "ops": recording.ops})
+        )
+        return of_step(step, ranges="toy", digests=None, backend=None, compiles={"before": 0, "inside": []})

@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason="the kernels need triton")
 from qsa_cases import WORKLOAD, context  # noqa: E402
 from step_runs import opened_ranges  # noqa: E402
 
-from profkit.capture.outputs import against_references  # noqa: E402
+from profkit.capture.record import against_references  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.kernels.qsa import step as step_module  # noqa: E402
 from profkit.kernels.qsa.merge import Merge, merge_splits  # noqa: E402

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="outputs are tensors")
 
 from cpu_tunable import SCALE  # noqa: E402
 
-from profkit.capture.sittings import Lines  # noqa: E402
+from profkit.capture.sittings import Progress  # noqa: E402
 from profkit.model.workload import Configuration, Problem  # noqa: E402
 from profkit.sweep import warm  # noqa: E402
 from profkit.sweep.clock import Entry, Run  # noqa: E402
@@ -90,7 +90,7 @@ def problem(**changes: Any) -> Problem:
 
 def swept(plan: Plan, clock: KnownClock, of: Problem | None = None) -> Measured:
     with warm.started(plan.options, 1, at_once=False) as nobody:
-        return measure(plan, plan.regions[0], of or problem(), clock, Lines(0, 1), nobody, Phases())
+        return measure(plan, plan.regions[0], of or problem(), clock, Progress(0, 1), nobody, Phases())
 
 
 def by_values(measured: Measured) -> dict[tuple[int, ...], Candidate]:

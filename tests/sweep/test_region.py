@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="outputs are tensors")
 
 from known_clock import KnownClock, KnownEntry, by_repeats, by_values, make, problem, swept  # noqa: E402
 
-from profkit.capture.sittings import Lines  # noqa: E402
+from profkit.capture.sittings import Progress  # noqa: E402
 from profkit.errors import ProfkitError, Terminated  # noqa: E402
 from profkit.model.workload import Configuration  # noqa: E402
 from profkit.sweep import warm  # noqa: E402
@@ -317,7 +317,7 @@ def test_a_state_that_need_not_be_timed_is_left_out_with_its_reason() -> None:
 def test_the_seconds_of_each_phase_are_recorded() -> None:
     plan, phases = make(), Phases()
     with warm.started(plan.options, 1, at_once=False) as nobody:
-        measured = measure(plan, plan.regions[0], problem(), KnownClock(by_repeats), Lines(0, 1), nobody, phases)
+        measured = measure(plan, plan.regions[0], problem(), KnownClock(by_repeats), Progress(0, 1), nobody, phases)
     record = region_record(plan.regions[0], measured, phases, 1.0, "2026-01-01")
     assert list(record["phases_s"]) == [
         *("reference", "check", "wait for processes", "screen", "capture", "time", "judge"),

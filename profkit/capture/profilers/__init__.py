@@ -49,14 +49,9 @@ def get(name: str) -> type[Profiler]:
     raise ProfkitError(f"No profiler {name!r}.{did_you_mean(name, names())}")
 
 
-def taking(option: str) -> list[type[Profiler]]:
-    """Those that take `option`."""
-    return [profiler for profiler in PROFILERS if option in profiler.takes]
-
-
-def named(profilers: Sequence[type[Profiler]]) -> str:
-    """Their names in a sentence: ``nsys or torch``."""
-    return one_of([profiler.name for profiler in profilers])
+def _taking(option: str) -> str:
+    """Those that take `option`, in a sentence: ``nsys or torch``."""
+    return one_of([profiler.name for profiler in PROFILERS if option in profiler.takes])
 
 
 def check(options: Options) -> None:
@@ -69,11 +64,11 @@ def check(options: Options) -> None:
         return
     profiler = get(options.profiler)
     if options.nproc is not None and "--nproc" not in profiler.takes:
-        (other, *_) = [one for one in taking("--nproc") if one.vendors & profiler.vendors]
+        other = next(one for one in PROFILERS if "--nproc" in one.takes and one.vendors & profiler.vendors)
         raise ProfkitError(f"--nproc is not done with {profiler.name} yet. Use --profiler {other.name}.")
     if options.run_bodies and "--run-bodies" not in profiler.takes:
         raise ProfkitError(
-            f"--run-bodies belongs to the {named(taking('--run-bodies'))} profiler; {profiler.name} always runs "
+            f"--run-bodies belongs to the {_taking('--run-bodies')} profiler; {profiler.name} always runs "
             "kernels. Leave it out."
         )
 
@@ -91,7 +86,7 @@ def choose(options: Options) -> tuple[Profiler, str]:
     profiler = get(options.profiler) if found is None else type(found)
     if options.graph_level and "--graph-level" not in profiler.takes:
         raise ProfkitError(
-            f"--graph-level needs {named(taking('--graph-level'))}, and {profiler.name} would record ({why}). "
+            f"--graph-level needs {_taking('--graph-level')}, and {profiler.name} would record ({why}). "
             "Leave it out, or see `profkit doctor`."
         )
     return found or profiler.find(options), why
@@ -100,7 +95,8 @@ def choose(options: Options) -> tuple[Profiler, str]:
 def _first_usable(options: Options) -> tuple[Profiler, str]:
     """What ``auto`` takes: the best for the device here that takes what is asked for; and why."""
     if options.run_bodies:
-        return taking("--run-bodies")[0].find(options), "--run-bodies asks for it"
+        own = next(profiler for profiler in PROFILERS if "--run-bodies" in profiler.takes)
+        return own.find(options), "--run-bodies asks for it"
     from profkit.capture.device import probe_torch
 
     torch = probe_torch()
@@ -141,12 +137,11 @@ def choose_for_command(options: Options) -> Profiler:
     name = options.profiler
     if name not in names(able):
         hint = did_you_mean(name, names(able))
-        raise ProfkitError(f"--profiler {name} records workloads; a command needs {named(able)}.{hint}")
+        needed = one_of([profiler.name for profiler in able])
+        raise ProfkitError(f"--profiler {name} records workloads; a command needs {needed}.{hint}")
     profiler = able[0] if name == AUTO else get(name)
     if split_flags(options.nsys_args) and "--nsys-args" not in profiler.takes:
-        raise ProfkitError(
-            f"--nsys-args are flags of {named(taking('--nsys-args'))}; --profiler {profiler.name} takes none."
-        )
+        raise ProfkitError(f"--nsys-args are flags of {_taking('--nsys-args')}; --profiler {profiler.name} takes none.")
     return profiler.find(options)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from profkit._version import __version__
 from profkit.capture.profilers.profiler import Profiler, State
-from profkit.readers.dispatch import TRACE_FILE
+from profkit.readers import DISPATCH_FILE
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
@@ -32,7 +32,7 @@ class Dispatch(Profiler):
     timed = False
     takes = frozenset({"--nproc", "--run-bodies"})
     graph_trace = None
-    trace_file = TRACE_FILE
+    trace_file = DISPATCH_FILE
     reason = "there is no CUDA device; launches are counted, not timed"
 
     @classmethod

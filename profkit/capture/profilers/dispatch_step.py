@@ -11,7 +11,6 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,10 +20,11 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from profkit.capture.device import describe_device, describe_versions
+from profkit.capture.device import describe_versions
 from profkit.capture.options import Job
-from profkit.capture.outputs import against_references, digest_outputs
+from profkit.capture.record import digest_outputs, of_step
 from profkit.model.workload import Step
+from profkit.readers import DISPATCH_FILE
 from profkit.readers.dispatch import SCHEMA, Recording
 
 #: Where a custom operator's implementation is registered, in the order of preference on a CPU.
@@ -109,19 +109,14 @@ def record(job: Job, step: Step) -> dict[str, Any]:
         "ranges": msgspec.to_builtins(recording.ranges),
         "ops": msgspec.to_builtins(recording.ops),
     }
-    Path(job.trace).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
-    return {
-        "backend": "gloo" if job.world_size else None,
-        "layers": len(step.layers),
-        "notes": dict(step.notes),
-        "ranges": "profkit",
-        "compiles": {"before": 0, "inside": []},
-        "compiles_watched": True,
-        "digests": digest_outputs(step.outputs()) if job.options.run_bodies else None,
-        "references": against_references(step.outputs(), step.references) if job.options.run_bodies else None,
-        "device": describe_device(),
-        "versions": versions,
-    }
+    (job.directory / DISPATCH_FILE).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+    return of_step(
+        step,
+        ranges="profkit",
+        digests=digest_outputs(step.outputs()) if job.options.run_bodies else None,
+        backend="gloo" if job.world_size else None,
+        compiles={"before": 0, "inside": []},
+    )
 
 
 class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -162,9 +157,10 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # Operators made of others arrive whole under inference mode; count what they are made of.
             with self:
                 return func.decompose(*args, **kwargs)
-        if is_users_own(func):
+        if func.namespace not in _BUILT_IN_NAMESPACES:
             return self._custom(func, args, kwargs)
-        result = self._shape_only(func, args, kwargs) if self._skips(func) else func(*args, **kwargs)
+        skipped = not self._run_bodies and func._schema.name in _MATMULS
+        result = self._shape_only(func, args, kwargs) if skipped else func(*args, **kwargs)
         self._count(func, args, kwargs, result)
         return result
 
@@ -185,9 +181,6 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if len(self._recording.ops) == before:
             self._count(func, args, kwargs, result)
         return result
-
-    def _skips(self, func: OpOverload) -> bool:
-        return not self._run_bodies and is_skippable_matmul(func)
 
     def _shape_only(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if "out" in kwargs:
@@ -213,16 +206,6 @@ def launch_kind(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
         source = args[1] if name == "aten::copy_" else args[0]
         return "memcpy" if _is_plain_copy(source, produced[0]) else "kernel"
     return "kernel"
-
-
-def is_skippable_matmul(func: OpOverload) -> bool:
-    """Whether `func` is a matrix product, whose values only matter when kernel bodies run."""
-    return func._schema.name in _MATMULS
-
-
-def is_users_own(func: OpOverload) -> bool:
-    """Whether `func` is a custom operator, to be counted by what its implementation dispatches."""
-    return func.namespace not in _BUILT_IN_NAMESPACES
 
 
 def _tensors(value: object) -> list[torch.Tensor]:

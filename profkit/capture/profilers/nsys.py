@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from profkit.capture.process import describe_status, run, started, tail, wait
+from profkit.capture.process import describe_status, started, tail, wait
 from profkit.capture.profilers.profiler import GraphTrace, Kept, Profiler, Recording, State, split_flags
 from profkit.errors import ProfkitError
 from profkit.readers.installed import NSYS, Installed, export_command
@@ -65,7 +65,8 @@ class Nsys(Profiler):
         try:
             with tempfile.TemporaryDirectory(prefix="profkit.") as name:
                 work, log = Path(name), Path(name) / "log"
-                run(self.command(["true"], work, window=False), log)
+                with started(self.command(["true"], work, window=False), log) as child:
+                    wait(child)
                 self.export([Recording(work, log)])
         except ProfkitError as error:
             return State(False, found, str(error))

@@ -44,7 +44,9 @@ class TorchProfiler(Profiler):
 
     @classmethod
     def scope(cls, api: str) -> tuple[Scope, str]:
-        return _record_function, "torch.profiler.record_function"
+        from torch.profiler import record_function
+
+        return record_function, "torch.profiler.record_function"
 
     @classmethod
     @contextmanager
@@ -60,19 +62,11 @@ class TorchProfiler(Profiler):
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
             yield
             torch.cuda.synchronize()
-        export(profiler, Path(job.trace))
+        export(profiler, job.directory / cls.trace_file)
 
     def version(self, versions: Mapping[str, str | None]) -> str | None:
         """torch's."""
         return versions["torch"]
-
-
-@contextmanager
-def _record_function(name: str) -> Iterator[None]:
-    from torch.profiler import record_function
-
-    with record_function(name):
-        yield
 
 
 def export(profiler: _Recorded, path: Path) -> None:
