@@ -52,7 +52,7 @@ def describe_versions() -> dict[str, str | None]:
 
     return {
         "cuda": torch.version.cuda,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),  # a TorchVersion, which is no plain text
         "triton": package_version("triton"),
         "python": platform.python_version(),
     }
@@ -150,7 +150,7 @@ def main(path: str) -> None:
     cuda = torch.cuda.is_available()
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] if cuda else []
     probe = TorchProbe(
-        torch=torch.__version__,
+        torch=str(torch.__version__),
         triton=package_version("triton"),
         cuda_version=torch.version.cuda,
         cuda=cuda,
