@@ -216,7 +216,7 @@ def test_a_region_in_which_nothing_can_be_timed_is_no_answer(tmp_path: Path) -> 
     ("arguments", "message"),
     [
         (("--region", "smal"), "scale has no region 'smal'. Did you mean small?"),
-        (("--format", "xml"), "--format 'xml' is unknown. There are: text, csv, json."),
+        (("--format", "xml"), "--format 'xml' is unknown. There are: text, json, csv."),
         (("--stop-after", "0"), "--stop-after 0: give a number of seconds above 0."),
         (("-o", "full"), "full exists and holds no sweep (no sweep.json)."),
         (("--html", "nowhere/x.html"), "Cannot write nowhere/x.html: nowhere is no directory that can be written to."),
