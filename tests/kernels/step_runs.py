@@ -57,7 +57,7 @@ def opened_ranges(step: Step) -> list[str]:
 def launches(step: Step) -> Counter[str]:
     """How many launches each path of ranges holds, by the dispatch profiler; the step's device is the CPU."""
     step.refresh("timing")
-    return Counter("/".join(op["scope"]) for op in record_step(step, run_bodies=False).ops)
+    return Counter("/".join(op.scope) for op in record_step(step, run_bodies=False).ops)
 
 
 def replays(step: Step) -> Iterator[tuple[InputSet, bool]]:
