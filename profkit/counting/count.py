@@ -196,7 +196,7 @@ class _LayerOfScope:
     Args:
         row: for each scope its layer, -1 for scopes outside layers.
         inside: for each scope the path inside its layer.
-        layers: one a layer: family, number, kind, scope.
+        layers: one a layer: stack, number, kind, scope.
     """
 
     row: Ints
@@ -223,7 +223,7 @@ def _layer_of_scope(ops: _PlacedOps, rows: Ints) -> _LayerOfScope:
         inside[s] = "/".join(p for p in parts if p)
     layers = pd.DataFrame(
         {
-            "family": pd.Series([stack for stack, _ in order], dtype=object),
+            "stack": pd.Series([stack for stack, _ in order], dtype=object),
             "number": pd.Series([number for _, number in order], dtype="int64"),
             "kind": pd.Series([" + ".join(kinds[r]) for r in order.values()], dtype=object),
             "scope": pd.Series([" + ".join(kinds[r].values()) for r in order.values()], dtype=object),

@@ -75,7 +75,7 @@ def same_layers(censuses: Sequence[KindCensus]) -> bool:
 
 def _layer_list(census: KindCensus) -> list[tuple[str, int, bool]]:
     layers = census.layers
-    return list(zip(layers["family"], layers["number"].tolist(), layers["selected"].tolist(), strict=True))
+    return list(zip(layers["stack"], layers["number"].tolist(), layers["selected"].tolist(), strict=True))
 
 
 def merge(censuses: Sequence[KindCensus], jobs: Sequence[int] | None = None) -> KindCensus:

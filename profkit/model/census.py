@@ -84,7 +84,7 @@ class KindCensus:
 
     Args:
         kind: which.
-        layers: one row a layer: family, number, kind, scope, selected, launches, kernel_ns, busy_ns, span_ns (sums over
+        layers: one row a layer: stack, number, kind, scope, selected, launches, kernel_ns, busy_ns, span_ns (sums over
             the steps).
         slots: one row a launch slot of a layer, in order: layer (row of `layers`), inside, name, canonical, op_kind,
             occurrence, launches, ns, in_layers (`Selection.layers` matches), selected (`Selection.scope` too).

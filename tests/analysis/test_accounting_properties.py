@@ -157,7 +157,7 @@ def test_ranks_in_one_file_and_in_a_file_each_give_one_census(layers: list[list[
     assert one.kind.steps == merged.kind.steps == ranks * replays
     assert one.kind.gpu_ns == merged.kind.gpu_ns
     for table, columns in (
-        ("layers", ["family", "number", "launches", "kernel_ns", "busy_ns", "span_ns"]),
+        ("layers", ["stack", "number", "launches", "kernel_ns", "busy_ns", "span_ns"]),
         ("slots", ["layer", "inside", "name", "op_kind", "occurrence", "launches", "ns"]),
         ("outside", ["where", "name", "op_kind", "launches", "ns"]),
     ):
