@@ -82,12 +82,12 @@ def load(spec: str) -> Workload:
     module = _import_file(path.resolve())
     if not hasattr(module, attribute):
         names = sorted(name for name, value in vars(module).items() if isinstance(value, Workload))
-        found = f"It has: {', '.join(names)}." if names else "It defines no profkit.workload.Workload at all."
+        found = f"It has: {', '.join(names)}." if names else "It defines no profkit.model.workload.Workload at all."
         raise ProfkitError(f"{path} has no attribute {attribute!r}. {found}")
     workload = getattr(module, attribute)
     if not isinstance(workload, Workload):
         raise ProfkitError(
-            f"{attribute} in {path} is of type {type(workload).__name__}, not a profkit.workload.Workload. "
+            f"{attribute} in {path} is of type {type(workload).__name__}, not a profkit.model.workload.Workload. "
             "Make it one, or name another attribute after the colon."
         )
     return workload

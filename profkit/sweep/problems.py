@@ -31,7 +31,7 @@ def check_tunable(workload: str, tunable: Any) -> Tunable:
         ProfkitError: it is no `Tunable`, has no parameters, or names that are no texts or values that are no integers.
     """
     if not isinstance(tunable, Tunable):
-        raise fault(workload, f"tunable is {_shown(tunable)}, not a profkit.tunable.Tunable")
+        raise fault(workload, f"tunable is {_shown(tunable)}, not a profkit.model.workload.Tunable")
     if not isinstance(tunable.parameters, Mapping) or not tunable.parameters:
         raise fault(
             workload, f"tunable.parameters is {_shown(tunable.parameters)}; a sweep needs at least one parameter"
@@ -69,7 +69,7 @@ def check_problem(workload: str, region: str, problem: Any) -> Problem:
         ProfkitError: they are not, or it is no `Problem`.
     """
     if not isinstance(problem, Problem):
-        raise fault(workload, f"building region {region} gave {_shown(problem)}, not a profkit.tunable.Problem")
+        raise fault(workload, f"building region {region} gave {_shown(problem)}, not a profkit.model.workload.Problem")
     of = f"of region {region}"
     if not isinstance(problem.known, Mapping):
         raise fault(workload, f"known {of} is {_shown(problem.known)}, not a mapping of tables to configurations")

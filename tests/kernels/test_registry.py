@@ -20,7 +20,7 @@ import sys
 sys.modules["torch"] = sys.modules["triton"] = None
 from profkit import kernels
 from profkit.errors import ProfkitError
-from profkit.workload import BuildContext
+from profkit.model.workload import BuildContext
 for name, workload in kernels.WORKLOADS.items():
     print(name, *workload.variants)
 try:
@@ -33,7 +33,7 @@ OWN = """
 from __future__ import annotations
 from dataclasses import dataclass
 import own_helper
-from profkit.workload import Step, Workload
+from profkit.model.workload import Step, Workload
 
 @dataclass
 class Sizes:

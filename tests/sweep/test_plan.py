@@ -176,5 +176,5 @@ def test_a_tunable_that_is_none_is_the_workloads_fault(changes: dict[str, Any], 
         make_plan(Options(workload="x.py:SCALE"), faulty)
     assert str(raised.value).startswith("scale")
     assert message in str(raised.value)
-    with pytest.raises(ProfkitError, match=r"tunable is 'x', not a profkit.tunable.Tunable"):
+    with pytest.raises(ProfkitError, match=r"tunable is 'x', not a profkit.model.workload.Tunable"):
         make_plan(Options(workload="x.py:SCALE"), dataclasses.replace(SCALE, tunable="x"))  # type: ignore[arg-type]

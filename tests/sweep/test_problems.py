@@ -99,7 +99,7 @@ def test_what_a_workload_returns_is_held_against_the_interface(changes: dict[str
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (None, "building region size=128 gave None, not a profkit.tunable.Problem"),
+        (None, "building region size=128 gave None, not a profkit.model.workload.Problem"),
         ({"known": None}, "known of region size=128 is None, not a mapping of tables to configurations"),
         ({"known": [1]}, "known of region size=128 is an object of type list, not"),
         ({"known": {"t": None}}, "the entry of t is None, not a configuration"),
