@@ -75,7 +75,7 @@ def _matching(option: str, pattern: str, names: Mapping[int, str]) -> frozenset[
         regex = re.compile(pattern)
     except re.error as error:
         raise ProfkitError(f"{option} {pattern!r} is not a regular expression: {error}.") from None
-    display = kernel_names.display_names(names.values())
+    display = {name: kernel_names.display(name) for name in names.values()}
     found = frozenset(code for code, name in names.items() if regex.search(name) or regex.search(display[name]))
     if not found:
         shown = ", ".join(sorted(set(display.values()))[:20]) or "none"

@@ -211,7 +211,7 @@ def _layer_notes(method: str, step_kind: str, steps: int, found: _Found, names: 
         names: code to canonical name.
     """
     layering, layer, problems = found.layering, found.layer, found.problems
-    display = kernel_names.display_names(names[c] for kind in layering.kinds for c in kind)
+    display = {names[c]: kernel_names.display(names[c]) for kind in layering.kinds for c in kind}
     total = len(layer)
     inside = int(np.count_nonzero(layer >= 0))
     around = [f"{_per_step(layer == code, steps)} {text}" for code, text in _AROUND if (layer == code).any()]

@@ -24,6 +24,7 @@ from profkit.attribution.method import CaptureTrace, Context, LaunchJoin, Placem
 from profkit.attribution.op_order import Groups, grouped, op_codes, overlapping
 from profkit.attribution.scopes import ScopeTable
 from profkit.model import names as kernel_names
+from profkit.model.names import display, shortened
 from profkit.model.scope import place
 from profkit.model.trace import NONE, Diagnostic, Trace, joint_key
 
@@ -167,8 +168,7 @@ def _notes(members: Ints, capture: Capture, aligned: _Aligned, certain: npt.NDAr
     skipped = Counter(capture.kernels[i] or capture.kinds[i] for i in range(len(capture.kinds)) if i not in used)
     lost = capture.at_once + skipped
     if lost:
-        display = kernel_names.display_names(lost)
-        listed = ", ".join(f"{n} × {kernel_names.shortened(display[k])}" for k, n in lost.most_common(_LISTED))
+        listed = ", ".join(f"{n} × {shortened(display(k))}" for k, n in lost.most_common(_LISTED))
         more = f", and {len(lost) - _LISTED} more names" if len(lost) > _LISTED else ""
         kernels = sum(n for k, n in lost.items() if k not in ("memcpy", "memset"))
         message = (

@@ -23,7 +23,6 @@ from profkit.comparison.rows import layer_rows, outside_rows, unpaired_rows
 from profkit.comparison.statistics import OVER_RUNS, Thresholds
 from profkit.comparison.verdict import judge, statuses_of
 from profkit.counting.floor import floor_of
-from profkit.model import names as kernel_names
 from profkit.model.selection import Selection
 from profkit.readers import format_of
 from profkit.runs.sides import Counted, Side, count_sides, not_recorded, recorded_well, stalled
@@ -114,14 +113,11 @@ def _compared(
     census_before = before.chosen
     census_after, cut = unify(census_before, after.chosen)
     steps = (census_before.kind.steps, census_after.kind.steps)
-    display = kernel_names.display_names(
-        c for k in (census_before, census_after) for t in (k.slots, k.outside) for c in t["canonical"]
-    )
     census_before, census_after, scope_notes = comparable_scopes(census_before, census_after)
     layers, loose = layer_pairs(census_before, census_after)
-    in_layers = layer_rows(census_before, census_after, align(census_before, census_after, layers), display)
-    unpaired = unpaired_rows(census_before, census_after, loose, display)
-    rows = [*in_layers, *unpaired, *outside_rows(census_before, census_after, display)]
+    in_layers = layer_rows(census_before, census_after, align(census_before, census_after, layers))
+    unpaired = unpaired_rows(census_before, census_after, loose)
+    rows = [*in_layers, *unpaired, *outside_rows(census_before, census_after)]
     count = census_before.selected_layers
     sides = Sides(census_before, census_after, samples, thresholds, timed)
     stats = row_differences(rows, sides)

@@ -12,6 +12,7 @@ from profkit.comparison.model import Input, Reason
 from profkit.counting import ranks
 from profkit.counting.ranks import unlike
 from profkit.model.census import Census, KindCensus
+from profkit.model.names import display
 from profkit.model.wording import are, counted
 from profkit.runs import run_dir
 
@@ -202,8 +203,7 @@ def beyond(before: Input, after: Input) -> Iterator[Reason]:
     different = {key: pair for key, pair in different.items() if pair[0] != pair[1]}
     if not different:
         return
-    names = {**before.census.display, **after.census.display}
-    listed = ", ".join(f"{names[name]} {b} → {a}" for (name, _), (b, a) in list(different.items())[:_LISTED])
+    listed = ", ".join(f"{display(name)} {b} → {a}" for (name, _), (b, a) in list(different.items())[:_LISTED])
     more = f" and {len(different) - _LISTED} more" if len(different) > _LISTED else ""
     message = f"Outside the compared steps, launches differ in number and are not judged: {listed}{more}."
     yield Reason("beyond-steps-differ", message)

@@ -12,16 +12,16 @@ import pandas as pd
 from profkit.comparison.align import ABSENT, scope_column
 from profkit.comparison.model import Row
 from profkit.model.census import KindCensus
+from profkit.model.names import display
 
 Ints = npt.NDArray[np.int64]
 
 
-def layer_rows(before: KindCensus, after: KindCensus, pairs: pd.DataFrame, display: Mapping[str, str]) -> list[Row]:
+def layer_rows(before: KindCensus, after: KindCensus, pairs: pd.DataFrame) -> list[Row]:
     """Sum aligned slots over the layers.
 
     Args:
         pairs: from `align.align`.
-        display: canonical to display name, for both sides.
 
     Returns:
         the rows in order of appearance.
@@ -48,8 +48,8 @@ def layer_rows(before: KindCensus, after: KindCensus, pairs: pd.DataFrame, displ
         rows.append(
             Row(
                 where=str(slot["inside"]),
-                name=display[str(slot["canonical"])],
-                name_before=display[str(known["canonical"])] if renamed else None,
+                name=display(str(slot["canonical"])),
+                name_before=display(str(known["canonical"])) if renamed else None,
                 recorded=str((slot if renamed else known)["name"]),
                 recorded_before=str(known["name"]) if renamed else None,
                 canonical=str(known["canonical"]),
@@ -85,9 +85,7 @@ def _side_sums(slot: Ints, codes: npt.NDArray[np.intp], census: KindCensus, coun
     return layers, launches, ns
 
 
-def unpaired_rows(
-    before: KindCensus, after: KindCensus, loose: tuple[list[int], list[int]], display: Mapping[str, str]
-) -> list[Row]:
+def unpaired_rows(before: KindCensus, after: KindCensus, loose: tuple[list[int], list[int]]) -> list[Row]:
     """The launches of layers without a partner, paired by name alone and added up over those layers.
 
     Args:
@@ -97,13 +95,13 @@ def unpaired_rows(
         _named_sums(c.slots[c.slots["layer"].isin(rows)], c.slot_ns, "inside")
         for c, rows in zip((before, after), loose, strict=True)
     ]
-    return _rows_by_name(sides, display, (before.kind.steps, after.kind.steps), outside=False)
+    return _rows_by_name(sides, (before.kind.steps, after.kind.steps), outside=False)
 
 
-def outside_rows(before: KindCensus, after: KindCensus, display: Mapping[str, str]) -> list[Row]:
+def outside_rows(before: KindCensus, after: KindCensus) -> list[Row]:
     """Once-a-step work, paired by name alone: a launch that leaves its range's name behind is still the same work."""
     sides = [_named_sums(c.outside, c.outside_ns, "where") for c in (before, after)]
-    return _rows_by_name(sides, display, (before.kind.steps, after.kind.steps), outside=True)
+    return _rows_by_name(sides, (before.kind.steps, after.kind.steps), outside=True)
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,6 @@ def _named_sums(table: pd.DataFrame, by_step: Ints, where: str) -> dict[tuple[st
 
 def _rows_by_name(
     sides: Sequence[Mapping[tuple[str, str], _NamedSum]],
-    display: Mapping[str, str],
     steps: tuple[int, int],
     *,
     outside: bool,
@@ -142,7 +139,7 @@ def _rows_by_name(
         rows.append(
             Row(
                 where=", ".join(dict.fromkeys([*b.where, *a.where])),
-                name=display[key[0]],
+                name=display(key[0]),
                 name_before=None,
                 recorded=b.recorded or a.recorded,
                 recorded_before=None,

@@ -65,7 +65,6 @@ def take_census(
         step_method=steps.method,
         diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *lost, *overlap),
         refusal=refusal,
-        display=kernel_names.display_names(ops.canonical.values()),
         silent_nodes=silent,
         processes_with_ops=int(trace.ops["process"].nunique()),
         phase=attribution.phase,

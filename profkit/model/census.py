@@ -146,7 +146,6 @@ class Census:
     step_method: str
     diagnostics: Sequence[Diagnostic]
     refusal: Diagnostic | None = None
-    display: Mapping[str, str] = field(default_factory=dict)
     silent_nodes: SilentNodes = field(default=SilentNodes(0))
     processes_with_ops: int = 0
     phase: Phase | None = None

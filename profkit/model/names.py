@@ -3,14 +3,14 @@
 The recorded name is always kept. Pairing uses the canonical name, in which only spelling is removed: whitespace and
 `const`, the two spellings of anonymous namespaces, casts and suffixes of template integers, lambda signatures,
 parameter lists that template arguments determine, and counters that compilers append per run. Functors stay, so kernels
-that differ in their functor never share a canonical name, nor a display name within one report.
+that differ in their functor never share a canonical name.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from zlib import crc32
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _INTEGER_CAST = re.compile(r"\((?:bool|char|short|int|long|long long|unsigned(?: \w+){0,2}|signed char)\)(?=-?\d)")
@@ -35,17 +35,21 @@ _SET = re.compile(r"^memset\b", re.IGNORECASE)
 #: nsys writes a boolean template argument as ``(bool)1``.
 _TRUE, _FALSE = re.compile(r"(?<=[<,( ])true(?=[>, )])"), re.compile(r"(?<=[<,( ])false(?=[>, )])")
 _WORDS = re.compile(r"\b(?:const|void|volatile)\b")
+#: A condition on template arguments, in the place of the return type.
+_RETURN_TYPE = re.compile(r"^(?:typename )?std::enable_if<[^\n]*?>::type (?=[A-Za-z_])")
 
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-#: Words that say nothing about which operation a PyTorch template kernel performs.
-_COMMON_WORDS = """
-at native anon lambda operator std array char int long bool float double unsigned short c10 detail half Half
-BFloat16 gpu_kernel_impl_nocast gpu_kernel_impl AUnaryFunctor BUnaryFunctor BinaryFunctor OpaqueType true
-false TrivialOffsetCalculator LoadWithoutCast StoreWithoutCast memory
+#: A word or a number of a template's arguments, and a lambda's number.
+#: Namespaces are left out.
+_WORD = re.compile(r"[A-Za-z_]\w*(?![\w]|::[A-Za-z_{])|[A-Za-z_]\w*(?=::\{lambda)|-?\b\d+|#\d+")
+#: Wrappers around the functor that says what a PyTorch kernel does.
+_WRAPPERS = """
+anon lambda operator gpu_kernel_impl_nocast gpu_kernel_impl AUnaryFunctor BUnaryFunctor BinaryFunctor
+TrivialOffsetCalculator LoadWithoutCast StoreWithoutCast
 """
-_COMMON = frozenset(_COMMON_WORDS.split())
-#: A display name lists at most this many functors; more do not fit one table cell.
-_MAX_FUNCTORS = 3
+_NOISE = frozenset(_WRAPPERS.split())
+#: A display name lists at most this many words; more do not fit one table cell.
+_MAX_WORDS = 4
+_ARRAY = re.compile(r"std::array<char\*,\d+>")
 #: More characters of one name than this make a sentence unreadable.
 _LONGEST = 60
 
@@ -63,6 +67,7 @@ def canonical(name: str) -> str:
     text = _PER_RUN_HASH.sub("", text)
     if "(" not in text and "<" not in text:
         return text
+    text = _RETURN_TYPE.sub("", text)
     text = _ANONYMOUS.sub("{anon}", text)
     text = _LAMBDA_NSYS.sub(r"{lambda#\2}", text)
     text = _LAMBDA_DEMANGLED.sub(r"{lambda#\2}", text)
@@ -93,48 +98,22 @@ def shortened(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
 
 
-def display_names(names: Iterable[str]) -> dict[str, str]:
-    """A short name for each canonical name, distinct for distinct names.
+@lru_cache(maxsize=1 << 16)
+def display(name: str) -> str:
+    """The short name of a canonical `name` for people.
 
-    Args:
-        names: canonical names; order decides only how names that still collide are numbered.
-
-    Returns:
-        canonical name to display name.
+    It depends on the name alone, so that it is the same in every report. Of a template's arguments it keeps what tells
+    two kernels apart, and where that is too much, the first words and four digits of a hash of the whole.
     """
-    ordered = list(dict.fromkeys(names))
-    shown = {n: _short(n, numbers=False) for n in ordered}
-    for clash in _clashes(shown):
-        for name in clash:
-            shown[name] = _short(name, numbers=True)
-    taken = set(shown.values())
-    for clash in _clashes(shown):
-        position = 1
-        for name in clash:
-            short = _short(name, numbers=True)
-            while f"{short} [{position}]" in taken:
-                position += 1
-            shown[name] = f"{short} [{position}]"
-            taken.add(shown[name])
-    return shown
-
-
-def _clashes(shown: Mapping[str, str]) -> list[list[str]]:
-    users: dict[str, list[str]] = defaultdict(list)
-    for name, short in shown.items():
-        users[short].append(name)
-    return [names for names in users.values() if len(names) > 1]
-
-
-def _short(name: str, *, numbers: bool) -> str:
     head, _, arguments = name.partition("<")
     base = head.split("(")[0].rsplit("::", 1)[-1] or head
     if not arguments:
-        return base
-    arguments = arguments.rsplit(">", 1)[0]
-    words = list(dict.fromkeys(w for w in _IDENTIFIER.findall(arguments) if w not in _COMMON))
-    if not words:
-        return f"{base}<{arguments}>" if len(arguments) <= 24 else base
-    leading = re.match(r"[\d,]+", arguments) if numbers else None
-    parts = [*([leading.group().strip(",")] if leading else []), *words[:_MAX_FUNCTORS]]
-    return f"{base}<{', '.join(parts)}>"
+        return base if base == head else f"{base}{_mark(name)}" if "(" in head else base
+    words = [word for word in _WORD.findall(_ARRAY.sub("", arguments)) if word not in _NOISE]
+    named = [word for word in dict.fromkeys(words) if not word.startswith("#")]
+    shown = named[:_MAX_WORDS]
+    return f"{base}<{', '.join(shown)}>{'' if shown == words else _mark(name)}"
+
+
+def _mark(name: str) -> str:
+    return f"~{crc32(name.encode('utf-8', 'surrogatepass')) & 0xFFFF:04x}"

@@ -16,6 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 from profkit.counting.floor import Floor, floor_of
 from profkit.counting.ranks import diagnostics, rank_of, same_layers, shares, unlike
 from profkit.model.census import Census, KindCensus
+from profkit.model.names import display
 from profkit.model.run import MessageRecord, RunRecord, StepTimesRecord, WorkloadRecord
 from profkit.model.trace import Diagnostic, Info
 from profkit.reporters import ranks
@@ -267,7 +268,7 @@ def _outside(row: Mapping[Hashable, Any], steps: int, census: Census) -> Outside
     return Outside(
         name=row["name"],
         kind=row["op_kind"],
-        short=census.display[row["canonical"]],
+        short=display(row["canonical"]),
         where=row["where"],
         launches=_per(row["launches"], steps),
         us=_us(row["ns"], steps, census),
@@ -340,7 +341,7 @@ def _selected_kernels(census: Census, kind: KindCensus, floor: Floor | None) -> 
         rows.append(
             SelectedKernel(
                 name=group["name"].iloc[0],
-                short=census.display[str(canonical)],
+                short=display(str(canonical)),
                 kind=str(op_kind),
                 scope=str(inside),
                 launches=_per(launches, layers * steps),
