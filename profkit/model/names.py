@@ -47,6 +47,8 @@ anon lambda operator gpu_kernel_impl_nocast gpu_kernel_impl AUnaryFunctor BUnary
 TrivialOffsetCalculator LoadWithoutCast StoreWithoutCast
 """
 _NOISE = frozenset(_WRAPPERS.split())
+#: Namespaces that most kernels share.
+_LIBRARY = ("at", "native", "{anon}", "detail", "std", "")
 #: A display name lists at most this many words; more do not fit one table cell.
 _MAX_WORDS = 4
 _ARRAY = re.compile(r"std::array<char\*,\d+>")
@@ -106,13 +108,16 @@ def display(name: str) -> str:
     two kernels apart, and where that is too much, the first words and four digits of a hash of the whole.
     """
     head, _, arguments = name.partition("<")
-    base = head.split("(")[0].rsplit("::", 1)[-1] or head
+    *spaces, base = head.split("(")[0].split("::")
+    spaces = [space for space in spaces if space not in _LIBRARY]
+    base = "::".join([*spaces[-1:], base]) or name
     if not arguments:
-        return base if base == head else f"{base}{_mark(name)}" if "(" in head else base
+        return f"{base}{_mark(name)}" if "(" in head else base
     words = [word for word in _WORD.findall(_ARRAY.sub("", arguments)) if word not in _NOISE]
     named = [word for word in dict.fromkeys(words) if not word.startswith("#")]
     shown = named[:_MAX_WORDS]
-    return f"{base}<{', '.join(shown)}>{'' if shown == words else _mark(name)}"
+    listed = f"<{', '.join(shown)}>" if shown else ""
+    return f"{base}{listed}{'' if shown == words else _mark(name)}"
 
 
 def _mark(name: str) -> str:
