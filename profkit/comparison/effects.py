@@ -63,7 +63,7 @@ def layer_changes(pairs: Sequence[tuple[int, int]], sides: Sides) -> list[LayerC
     means = _sampled(ns_before / before.step_weight, before, sides.samples).mean(axis=1)
     return [
         LayerChange(
-            name=f"{before.layers['number'].iat[b]} ({before.layers['kind'].iat[b]})",
+            name=f"{before.layers['number'].iat[b]} ({before.layers['module'].iat[b]})",
             launches_before=launches_before[row] / before.kind.steps,
             launches_after=launches_after[row] / after.kind.steps,
             share=float(stats.delta[row] / means[row]) if sides.timed and means[row] else float("nan"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ from profkit.counting.integrity import eager_launches_without_ops, overlapping_o
 from profkit.counting.steps import find_steps
 from profkit.errors import NothingSelectedError, ProfkitError
 from profkit.model import names as kernel_names
-from profkit.model.census import EAGER, IN_GRAPH, UNATTRIBUTED, WARM_UP, Census, Ints, KindCensus, Ledger
+from profkit.model.census import EAGER, IN_GRAPH, SHAPE, UNATTRIBUTED, VARIES, WARM_UP, Census, Ints, KindCensus, Ledger
 from profkit.model.scope import Place, place
 from profkit.model.selection import Selection, Wanted, short_kind
 from profkit.model.steps import StepKind, Steps
@@ -84,7 +86,7 @@ def _kind_census(ops: _PlacedOps, index: int, kind: StepKind, wanted: Wanted) ->
     layered, layered_step = rows[inside], step[rows[inside]]
     layer_of = _layer_of_scope(ops, layered)
     slots, slot_ns = _launch_slots(ops, layered, layered_step, kind, layer_of, wanted)
-    layers = _layer_sums(ops, layered, layered_step, slots, layer_of)
+    layers = _with_kinds(_layer_sums(ops, layered, layered_step, slots, layer_of), slots)
     outside, outside_ns = _outside_layers(ops, rows[~inside], step[rows[~inside]], kind.steps)
     _, step_span_ns = busy_and_span(ops.start[rows], ops.end[rows], step[rows])
     one_run = np.zeros(kind.steps, dtype=np.int64)
@@ -110,7 +112,7 @@ def _require_match(census: Census) -> None:
     if not chosen.selected_layers:
         asked = {"--layers": selection.layers, "--layer-kind": selection.layer_kind}
         given = " with ".join(f"{option} {value!r}" for option, value in asked.items() if value is not None)
-        shown = ", ".join(sorted(set(chosen.layers["kind"]))[:12])
+        shown = ", ".join(sorted(set(chosen.layers["module"]))[:12])
         raise NothingSelectedError(f"{given} matches no layer. Kinds of layer in the trace: {shown}.")
     if selection.scope is not None and not len(chosen.selected_slots):
         shown = ", ".join(sorted({s for s in chosen.slots["inside"] if s})[:12]) or "none"
@@ -137,6 +139,7 @@ class _PlacedOps:
         self.names: list[str] = trace.ops["name"].cat.categories.tolist()
         self.op_kind = trace.ops["kind"].cat.codes.to_numpy()
         self.op_kinds: list[str] = trace.ops["kind"].cat.categories.tolist()
+        self.shape = {name: _shape_column(trace.ops, name) for name in SHAPE}
 
     def named(self, rows: Ints) -> pd.DataFrame:
         """Name, canonical name and kind of the ops at `rows`."""
@@ -148,6 +151,20 @@ class _PlacedOps:
                 "op_kind": pd.Series([self.op_kinds[k] for k in self.op_kind[rows]], dtype=object),
             }
         )
+
+
+def _shape_column(ops: pd.DataFrame, name: str) -> tuple[Ints | None, Sequence[str] | None]:
+    """A column of `SHAPE` by op: the values, or codes and their texts; no values where the recording has none."""
+    axes = [f"{name}_{axis}" for axis in "xyz"]
+    if name in ops:
+        return ops[name].to_numpy().astype(np.int64), None
+    if name in ("registers", "shared_memory"):
+        return None, None
+    if axes[0] not in ops:
+        return None, ()
+    unique, codes = np.unique(ops[axes].to_numpy(), axis=0, return_inverse=True)
+    texts = ["x".join(map(str, row)) if row[0] != NONE else "" for row in unique.tolist()]
+    return codes.reshape(-1).astype(np.int64), texts
 
 
 def _first_of(codes: npt.NDArray[np.int64], count: int) -> Ints:
@@ -195,7 +212,7 @@ class _LayerOfScope:
     Args:
         row: for each scope its layer, -1 for scopes outside layers.
         inside: for each scope the path inside its layer.
-        layers: one a layer: stack, number, kind, scope.
+        layers: one a layer: stack, number, module, scope.
     """
 
     row: Ints
@@ -224,7 +241,7 @@ def _layer_of_scope(ops: _PlacedOps, rows: Ints) -> _LayerOfScope:
         {
             "stack": pd.Series([stack for stack, _ in order], dtype=object),
             "number": pd.Series([number for _, number in order], dtype="int64"),
-            "kind": pd.Series([" + ".join(kinds[r]) for r in order.values()], dtype=object),
+            "module": pd.Series([" + ".join(kinds[r]) for r in order.values()], dtype=object),
             "scope": pd.Series([" + ".join(kinds[r].values()) for r in order.values()], dtype=object),
         }
     )
@@ -251,6 +268,49 @@ def _layer_sums(ops: _PlacedOps, rows: Ints, step: Ints, slots: pd.DataFrame, la
         busy_ns=_summed(busy, group, len(layers)),
         span_ns=_summed(span, group, len(layers)),
     )
+
+
+#: A lone layer that differs from a larger kind in at most this share of its launches is an exception of that kind.
+_EXCEPTION_SHARE = 0.1
+
+
+def _with_kinds(layers: pd.DataFrame, slots: pd.DataFrame) -> pd.DataFrame:
+    """`layers` with kind and exception.
+
+    Layers of a kind have the same launches, whatever their order: launches of two streams may pass each other.
+    """
+    launch, _ = pd.factorize(pd.MultiIndex.from_frame(slots[["inside", "canonical", "op_kind"]]))
+    held: list[Counter[int]] = [Counter() for _ in range(len(layers))]
+    for layer, code, launches in zip(slots["layer"].tolist(), launch.tolist(), slots["launches"].tolist(), strict=True):
+        held[layer][code] += launches
+    numbers: dict[tuple[str, frozenset[tuple[int, int]]], int] = {}
+    kinds = [
+        numbers.setdefault((stack, frozenset(launches.items())), len(numbers))
+        for stack, launches in zip(layers["stack"], held, strict=True)
+    ]
+    members = Counter(kinds)
+    stack_of = dict(zip(kinds, layers["stack"], strict=True))
+    example = {kind: held[kinds.index(kind)] for kind in members}
+    larger = [kind for kind, count in members.most_common() if count > 1]
+    found = {}
+    for kind, count in members.items():
+        like = [
+            (_unlike(example[kind], example[other]) / example[kind].total(), other)
+            for other in larger
+            if count == 1 and stack_of[other] == stack_of[kind]
+        ]
+        share, nearest = min(like, default=(1.0, kind))
+        found[kind] = nearest if share <= _EXCEPTION_SHARE else kind
+    renumbered = {kind: index for index, kind in enumerate(dict.fromkeys(found[kind] for kind in kinds))}
+    return layers.assign(
+        kind=pd.Series([renumbered[found[kind]] for kind in kinds], dtype="int64"),
+        exception=pd.Series([found[kind] != kind for kind in kinds], dtype=bool),
+    )
+
+
+def _unlike(one: Counter[int], other: Counter[int]) -> int:
+    """How many launches two layers do not share, the larger of either's surplus."""
+    return max((one - other).total(), (other - one).total())
 
 
 def _summed(values: Ints, group: Ints, count: int) -> Ints:
@@ -288,11 +348,35 @@ def _launch_slots(
     slots["occurrence"] = slots.groupby(["layer", "inside", "canonical", "op_kind"], sort=False).cumcount()
     slots["launches"] = launches[order]
     slots["ns"] = slot_ns[order].sum(axis=1)
+    slots = slots.assign(**_shapes(ops, rows, codes, first, order))
     in_layers = [wanted.layer(ops.places[s]) for s in ordered]
     slots["in_layers"] = np.array(in_layers, dtype=bool)
     within = [wanted.scope(inside) for inside in slots["inside"]]
     slots["selected"] = slots["in_layers"] & np.array(within, dtype=bool)
     return slots, slot_ns[order]
+
+
+def _shapes(ops: _PlacedOps, rows: Ints, codes: Ints, first: Ints, order: Ints) -> dict[str, Any]:
+    """`SHAPE` of groups of ops.
+
+    Args:
+        rows: the ops.
+        codes: the group of each.
+        first: the position in `rows` of each group's first op.
+        order: the groups, as they are to be listed.
+    """
+    columns: dict[str, Any] = {}
+    for name in SHAPE:
+        values, labels = ops.shape[name]
+        if values is None:
+            columns[name] = "" if labels is not None else NONE
+            continue
+        of_first = values[rows[first]]
+        alike = np.ones(len(first), dtype=bool)
+        np.logical_and.at(alike, codes, values[rows] == of_first[codes])
+        shown = np.where(alike, of_first, NONE)[order]
+        columns[name] = shown if labels is None else np.array([*labels, VARIES], dtype=object)[shown]
+    return columns
 
 
 def _place_codes(scope: Ints, layer_of: _LayerOfScope) -> Ints:
@@ -372,6 +456,7 @@ def _by_place(ops: _PlacedOps, rows: Ints, *, warm_up: bool = False) -> tuple[pd
     table = ops.named(rows[first])
     table.insert(0, "where", pd.Series([[*fixed, *labels][w] for w in where[first]], dtype=object))
     table["launches"] = np.bincount(codes, minlength=len(unique))
+    table = table.assign(**_shapes(ops, rows, codes, first, np.arange(len(unique))))
     weights = ops.end[rows] - ops.start[rows]
     table["ns"] = np.bincount(codes, weights=weights, minlength=len(unique)).astype(np.int64)
     return table, codes.astype(np.int64)

@@ -29,6 +29,12 @@ UNATTRIBUTED = "(unattributed)"
 WARM_UP = "(warm-up: layer ranges outside every step)"
 
 
+#: Columns that say how a launch ran: blocks and threads as ``64x1x1``, registers a thread, bytes of shared memory. Empty
+#: and `NONE` where the recording does not say; `VARIES` and `NONE` where its ops are not alike.
+SHAPE = ("grid", "block", "registers", "shared_memory")
+VARIES = "varies"
+
+
 @dataclass(frozen=True)
 class SilentNodes:
     """Nodes of replayed graphs that no replay ran: host and empty nodes, or ops that the recording lost every time.
@@ -84,12 +90,13 @@ class KindCensus:
 
     Args:
         kind: which.
-        layers: one row a layer: stack, number, kind, scope, selected, launches, kernel_ns, busy_ns, span_ns (sums over
-            the steps).
+        layers: one row a layer: stack, number, module (its path, ``#`` for the number), scope, kind (layers of one
+            stack with the same launches share one, numbered from 0), exception (it differs from its kind by a few
+            launches), selected, launches, kernel_ns, busy_ns, span_ns (sums over the steps).
         slots: one row a launch slot of a layer, in order: layer (row of `layers`), inside, name, canonical, op_kind,
-            occurrence, launches, ns, in_layers (`Selection.layers` matches), selected (`Selection.scope` too).
+            occurrence, launches, ns, `SHAPE`, in_layers (`Selection.layers` matches), selected (`Selection.scope` too).
         slot_ns: the same slots by step: nanoseconds, shape [slots, steps].
-        outside: one row a kernel outside layers: where, name, canonical, op_kind, launches, ns.
+        outside: one row a kernel outside layers: where, name, canonical, op_kind, launches, ns, `SHAPE`.
         outside_ns: shape [outside rows, steps].
         step_span_ns: first start to last end of each step, shape [steps]; under a profiler, so longer than it runs.
         run_of_step: which of several merged runs each step comes from, shape [steps].
@@ -164,7 +171,7 @@ class Census:
     def to_pandas(self) -> pd.DataFrame:
         """One row a launch slot of the chosen kind of step, launches and microseconds per step.
 
-        Columns: layer, kind, scope, inside, name, op_kind, launches, us (NaN where the recorder did not time).
+        Columns: layer, module, kind, scope, inside, name, op_kind, launches, us (NaN where the recorder did not time).
         """
         chosen = self.chosen
         layers = chosen.layers.iloc[chosen.slots["layer"].to_numpy()]
@@ -173,6 +180,7 @@ class Census:
         return pd.DataFrame(
             {
                 "layer": layers["number"].to_numpy(),
+                "module": layers["module"].to_numpy(),
                 "kind": layers["kind"].to_numpy(),
                 "scope": layers["scope"].to_numpy(),
                 "inside": chosen.slots["inside"],

@@ -298,7 +298,7 @@ def _layers(census: Census, kind: KindCensus, floor: Floor | None) -> list[Layer
     return [
         Layer(
             layer=int(layer["number"]),
-            kind=layer["kind"],
+            kind=layer["module"],
             scope=layer["scope"],
             selected=bool(layer["selected"]),
             launches=_per(layer["launches"], steps),

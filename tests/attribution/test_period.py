@@ -40,7 +40,7 @@ def test_every_op_of_a_sound_step_gets_its_layer(layers: list[str]) -> None:
 
 def test_kinds_of_layer_have_letters_in_order_and_can_be_selected() -> None:
     trace = replayed(step([GEMMA.format(a) for a in ("sliding", "sliding", "full")] * 4, "embed"))
-    assert counted(trace).chosen.layers["kind"].tolist() == ["layers.#.A", "layers.#.A", "layers.#.B"] * 4
+    assert counted(trace).chosen.layers["module"].tolist() == ["layers.#.A", "layers.#.A", "layers.#.B"] * 4
     assert counted(trace, layer_kind="B").chosen.selected_layers == 4
     with pytest.raises(ProfkitError, match=r"'C' matches no layer\. Kinds .* layers\.#\.A, layers\.#\.B"):
         counted(trace, layer_kind="C")

@@ -43,7 +43,7 @@ def shipped() -> Iterator[Path]:
 def test_vllm_has_24_layers_of_two_kinds_without_a_hint() -> None:
     census = census_of(VLLM)
     layers, slots = census.chosen.layers, census.chosen.slots
-    assert layers["kind"].tolist() == ["layers.#.A", "layers.#.B"] * 12
+    assert layers["module"].tolist() == ["layers.#.A", "layers.#.B"] * 12
     assert layers["launches"].tolist() == [16, 18, *[17, 18] * 11]
     attention = Counter(slots["layer"][slots["name"].str.startswith("kernel_unified_attention")])
     assert set(attention.values()) == {1}
