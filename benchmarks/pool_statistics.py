@@ -34,7 +34,7 @@ def load(pools: list[str]) -> dict[str, list[Input]]:
             if not (run.record and run.record.set_aside):
                 label = f"{pool}/{run.label}"
                 arms.setdefault(run.label.split("/")[0], []).append(
-                    Input(label, sides.census_of(run, Selection()), run.record, label)
+                    Input(label, sides.count_runs(run, Selection())[0].census, run.record, label)
                 )
     return arms
 

@@ -9,10 +9,9 @@ from dataclasses import replace
 from profkit import reporters
 from profkit.counting.integrity import no_layers_advice
 from profkit.errors import CannotTellError
-from profkit.model.census import Census
 from profkit.model.selection import Selection
 from profkit.reporters.layers import answer
-from profkit.runs.sides import RunFile, census_of, find
+from profkit.runs.sides import Counted, count_runs, find
 
 
 def layers(specs: Sequence[str], selection: Selection, output_format: str, floor_us: float | None = None) -> None:
@@ -27,13 +26,14 @@ def layers(specs: Sequence[str], selection: Selection, output_format: str, floor
     labels = Counter(run.label for _, run in named)
     # Two runs of one name could not be told apart in the report.
     found = [replace(r, label=f"{spec.rstrip('/')}/{r.label}") if labels[r.label] > 1 else r for spec, r in named]
-    counted = [(run, census_of(run, selection)) for run in found]
+    counted = [part for run in found for part in count_runs(run, selection)]
     shown_as.write(answer(counted, floor_us))
-    for run, census in counted:
-        _require_layers(run, census)
+    for run in counted:
+        _require_layers(run)
 
 
-def _require_layers(run: RunFile, census: Census) -> None:
+def _require_layers(run: Counted) -> None:
+    census = run.census
     if census.refusal is not None:
         raise CannotTellError(census.refusal.code, f"{run.label}: {census.refusal.message}")
     if not census.kinds or not census.chosen.selected_layers:

@@ -55,7 +55,8 @@ def _unanswered(before: Input, after: Input) -> Iterator[Reason]:
 
 def _other_layers_in_side(before: Input, after: Input) -> Iterator[Reason]:
     for entry in (before, after):
-        if not ranks.same_layers([run.census.chosen for run in entry.runs]):
+        jobs = [[r for r, n in zip(entry.runs, entry.jobs, strict=True) if n == job] for job in sorted({*entry.jobs})]
+        if not ranks.same_layers([ranks.merge([r.census.chosen for r in job], [0] * len(job)) for job in jobs]):
             shown = ", ".join(f"{run.label} {run.census.chosen.selected_layers}" for run in entry.runs)
             message = f"The runs of one side have different layers ({shown}). Compare runs of one model and selection."
             yield Reason("other-layers-in-side", message)
@@ -199,26 +200,14 @@ def _shared_recording(before: Input, after: Input) -> Iterator[Reason]:
         yield Reason("shared-recording", message)
 
 
-def _other_processes(before: Input, after: Input) -> Iterator[Reason]:
-    """Recordings that hold the ops of more processes than those of the other side."""
-    most = [max(run.census.processes_with_ops for run in side.runs) for side in (before, after)]
-    if most[0] != most[1]:
-        message = (
-            f"A recording holds ops of {most[0]} processes before and of {most[1]} after: a rank may be missing. "
-            "Record the same processes."
-        )
-        yield Reason("other-ranks", message)
-
-
 def _other_ranks(before: Input, after: Input) -> Iterator[Reason]:
     """Jobs of other numbers of ranks, and ranks that are missing from some of them."""
-    records = [[run.record for run in side.runs] for side in (before, after)]
-    sizes = [ranks.world_sizes(side) for side in records]
+    sizes = [ranks.world_sizes(side.runs) for side in (before, after)]
     if sizes[0] != sizes[1]:
         shown = " and ".join(", ".join(map(str, sorted(s))) for s in sizes)
         yield Reason("other-ranks", f"The jobs have other numbers of ranks: {shown}. Capture both with one --nproc.")
         return
-    there = {together for side in records for together in ranks.ranks_by_job(side)}
+    there = {together for side in (before, after) for together in ranks.ranks_by_job(side.runs)}
     if len(there) > 1:
         shown = " and ".join(", ".join(map(str, sorted(together))) for together in sorted(there, key=sorted))
         message = f"Not every job has the same ranks here: {shown}. Compare all of them, or the same rank of each."
@@ -241,7 +230,7 @@ def _other_method(before: Input, after: Input) -> Iterator[Reason]:
 
 
 def _other_layers(before: Input, after: Input) -> Iterator[Reason]:
-    counts = [side.census.chosen.selected_layers for side in (before, after)]
+    counts = [side.chosen.selected_layers for side in (before, after)]
     ours, theirs = _numbers(before), _numbers(after)
     if counts[0] != counts[1]:
         message = (
@@ -251,14 +240,15 @@ def _other_layers(before: Input, after: Input) -> Iterator[Reason]:
         yield Reason("other-layer-count", message)
     elif ours != theirs:
         only = (set(ours) - set(theirs), set(theirs) - set(ours))
-        shown = " and ".join(", ".join(map(str, sorted(numbers)[:6])) or "none" for numbers in only)
+        shown = " and ".join(", ".join(str(n) for _, n in sorted(numbers)[:6]) or "none" for numbers in only)
         message = f"The layers have different numbers (only before, and only after: {shown}). Record the same layers."
         yield Reason("other-layers", message)
 
 
-def _numbers(entry: Input) -> list[int]:
-    layers = entry.census.chosen.layers
-    return sorted(layers["number"][layers["selected"]].tolist())
+def _numbers(entry: Input) -> list[tuple[int, int]]:
+    """Rank and number of the selected layers."""
+    layers = entry.chosen.layers[entry.chosen.layers["selected"]]
+    return sorted(zip(layers["rank"].tolist(), layers["number"].tolist(), strict=True))
 
 
 def _unlike(before: Input, after: Input, value: Callable[[Input], T | None]) -> tuple[Said[T], Said[T]] | None:
@@ -284,7 +274,6 @@ _CHECKS: Sequence[Sequence[Callable[[Input, Input], Iterator[Reason]]]] = (
         _incomplete,
         _other_profiler,
         _shared_recording,
-        _other_processes,
         _other_ranks,
         _other_method,
         _other_layers,

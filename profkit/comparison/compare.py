@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from profkit.comparison import recordings
 from profkit.comparison import work as work_status
@@ -46,9 +47,9 @@ def compare_sides(both: tuple[Side, Side], selection: Selection, gates: Gates, s
 
 
 def _input(label: str, runs: Sequence[Counted]) -> Input:
-    first, *more = (Input(run.label, run.census, run.record, run.identity) for run in runs)
+    first, *more = (Input(run.label, run.census, run.record, run.identity, rank=run.rank) for run in runs)
     own = first.label if more else None
-    return Input(label, first.census, first.record, first.identity, tuple(more), own)
+    return replace(first, label=label, more=tuple(more), own=own)
 
 
 def compare(
@@ -94,7 +95,7 @@ def compare(
 
 
 def _selected_layers(side: Input) -> int:
-    return side.census.chosen.selected_layers if side.census.kinds else 0
+    return side.census.chosen.selected_layers * 1 if side.census.kinds else 0
 
 
 def _steps(side: Input) -> int:

@@ -86,10 +86,7 @@ def _by_layer(census: KindCensus, layers: Sequence[int]) -> tuple[list[int], Flo
 
 
 def _sampled(by_step: Floats, census: KindCensus, samples: Samples) -> Floats:
-    """The samples that are compared, one a column: means of jobs; or replays, those of one job's ranks as their mean.
-
-    The ranks of a job wait for each other, so that one replay of all of them is one sample.
-    """
+    """The samples that are compared, one a column: means of jobs, or replays of one job, of all its ranks together."""
     job = census.job_of_step
     if samples == "runs":
         # By weight, so that every rank of a job counts once.
@@ -98,10 +95,6 @@ def _sampled(by_step: Floats, census: KindCensus, samples: Samples) -> Floats:
             for mine in (job == number for number in np.unique(job))
         ]
         return np.stack(means, axis=1)
-    _, replays = np.unique(census.run_of_step, return_counts=True)
-    if len(np.unique(job)) == 1 and len(replays) > 1 and len(set(replays.tolist())) == 1:
-        mean: Floats = by_step.reshape(len(by_step), len(replays), -1).mean(axis=1)
-        return mean
     return by_step
 
 

@@ -17,7 +17,7 @@ from profkit.counting.floor import Floor
 from profkit.counting.ranks import merge
 from profkit.errors import Exit
 from profkit.model.census import Census, KindCensus
-from profkit.model.run import RunRecord
+from profkit.model.run import RankRecord, RunRecord
 
 Verdict = Literal["confirmed", "refuted", "changed", "neutral", "inconclusive"]
 Work = Literal["preserved", "consistent", "unknown", "lost"]
@@ -44,6 +44,7 @@ class Input:
         identity: names the trace's content, so that one input given twice is noticed.
         more: further runs of this side: other ranks, or repeated captures.
         own: how reports call the first run where `label` names several together; None elsewhere.
+        rank: which rank of its file it is; None where the file holds one.
     """
 
     label: str
@@ -52,6 +53,7 @@ class Input:
     identity: str | None = None
     more: Sequence[Input] = ()
     own: str | None = None
+    rank: RankRecord | None = None
 
     @cached_property
     def runs(self) -> Sequence[Input]:
@@ -71,7 +73,7 @@ class Input:
     @property
     def jobs(self) -> list[int]:
         """For each run the number of the job that it is a rank of; a run that is no rank is a job of its own."""
-        return ranks.numbers([run.record for run in self.runs])
+        return ranks.numbers(self.runs)
 
     @property
     def independent_runs(self) -> int:

@@ -133,7 +133,7 @@ def losses(before: Input, after: Input) -> Iterator[Reason]:
         if more:
             message = f"{few_replays(more[0])} The two may be of different recordings."
             yield Reason("more-replays", _several(side, len(more)) + message)
-        said_by_run = ranks.diagnostics([(run.record, run.census) for run in side.runs])
+        said_by_run = ranks.diagnostics(side.runs)
         for code in _LOSSES:
             said = [
                 (run.label, d.message)
@@ -158,7 +158,7 @@ def _several(side: Input, count: int) -> str:
 
 def ranks_as_runs(before: Input, after: Input) -> Iterator[Reason]:
     """Bare traces that are compared as independent runs and may be ranks of one job."""
-    sides = [(side.label, ranks.may_be_ranks([(r.record, r.census) for r in side.runs])) for side in (before, after)]
+    sides = [(side.label, ranks.may_be_ranks(side.runs)) for side in (before, after)]
     found = [f"{count} files of {label}" for label, count in sides if count > 1]
     if found and before.census.info.timed:
         message = (

@@ -43,7 +43,7 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
     elif min(comparison.steps) < 2:
         reasons.append(Reason("one-step", "One step a side: times are shown without intervals and decide nothing."))
     elif comparison.samples == "replays":
-        ranks = any(world_sizes([run.record for run in s.runs]) != {1} for s in (comparison.before, comparison.after))
+        ranks = any(world_sizes(s.runs) != {1} for s in (comparison.before, comparison.after))
         peers = any(len(side.runs) > 1 for side in (comparison.before, comparison.after))
         within = "one process a side"
         if ranks:

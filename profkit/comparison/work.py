@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
-from profkit.counting import ranks
 from profkit.model.run import ReferenceRecord, ReferencesRecord
 from profkit.model.wording import counted
 from profkit.runs import run_dir
@@ -129,7 +128,7 @@ Inputs = tuple[int | None, int | None]
 
 
 def _inputs(run: Input) -> Inputs:
-    of = ranks.rank_of(run.record)
+    of = None if run.record is None else run.record.ranks
     return None if of is None else of.rank, run.record.seed if run.record else None
 
 

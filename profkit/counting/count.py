@@ -68,7 +68,6 @@ def take_census(
         diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *lost, *overlap),
         refusal=refusal,
         silent_nodes=silent,
-        processes_with_ops=int(trace.ops["process"].nunique()),
         phase=attribution.phase,
     )
     if refusal is None and kinds:
@@ -89,9 +88,16 @@ def _kind_census(ops: _PlacedOps, index: int, kind: StepKind, wanted: Wanted) ->
     layers = _with_kinds(_layer_sums(ops, layered, layered_step, slots, layer_of), slots)
     outside, outside_ns = _outside_layers(ops, rows[~inside], step[rows[~inside]], kind.steps)
     _, step_span_ns = busy_and_span(ops.start[rows], ops.end[rows], step[rows])
-    one_run = np.zeros(kind.steps, dtype=np.int64)
     return KindCensus(
-        kind, layers, slots, slot_ns, outside, outside_ns, step_span_ns, one_run, one_run, np.ones(kind.steps)
+        kind=kind,
+        layers=layers,
+        slots=slots,
+        slot_ns=slot_ns,
+        outside=outside,
+        outside_ns=outside_ns,
+        step_span_ns=step_span_ns,
+        job_of_step=np.zeros(kind.steps, dtype=np.int64),
+        step_weight=np.ones(kind.steps),
     )
 
 
@@ -239,6 +245,7 @@ def _layer_of_scope(ops: _PlacedOps, rows: Ints) -> _LayerOfScope:
         inside[s] = "/".join(p for p in parts if p)
     layers = pd.DataFrame(
         {
+            "rank": 0,
             "stack": pd.Series([stack for stack, _ in order], dtype=object),
             "number": pd.Series([number for _, number in order], dtype="int64"),
             "module": pd.Series([" + ".join(kinds[r]) for r in order.values()], dtype=object),

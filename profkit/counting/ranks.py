@@ -1,20 +1,21 @@
-"""Several runs of one side: ranks of a job told from independent runs, what differs, and all as one census."""
+"""Several runs of one side: ranks of a file or a job, told from independent runs; what differs; all as one census."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.model.census import Census, KindCensus
+from profkit.model.census import SHAPE, Census, KindCensus
 from profkit.model.run import RankRecord, RunRecord
 from profkit.model.steps import StepKind
-from profkit.model.trace import Diagnostic
+from profkit.model.trace import Diagnostic, Trace, joint_key
+from profkit.model.wording import are, counted
 
 Role = Literal["compute", "collective", "stand-in"]
 ROLES: Sequence[Role] = ("compute", "collective", "stand-in")
@@ -68,49 +69,94 @@ OUTLIER_SHARE = 0.05
 
 
 def same_layers(censuses: Sequence[KindCensus]) -> bool:
-    """Whether all runs have the same layers, so that they can be merged."""
+    """Whether all have the same layers."""
     first = _layer_list(censuses[0])
     return all(_layer_list(c) == first for c in censuses[1:])
 
 
-def _layer_list(census: KindCensus) -> list[tuple[str, int, bool]]:
-    layers = census.layers
-    return list(zip(layers["stack"], layers["number"].tolist(), layers["selected"].tolist(), strict=True))
+def _layer_list(census: KindCensus) -> list[tuple[int, str, int, bool]]:
+    columns = (census.layers[name].tolist() for name in ("rank", "stack", "number", "selected"))
+    return list(zip(*columns, strict=True))
 
 
 def merge(censuses: Sequence[KindCensus], jobs: Sequence[int] | None = None) -> KindCensus:
-    """One census of all steps of `censuses`, which have the same layers.
+    """One census of all: the ranks of a job side by side, each with layers of its own; the steps of several jobs, whose
+    layers are the same, one behind the other.
 
     Args:
         jobs: for each the number of the job that it is a rank of; every one is independent of the others if not given.
     """
-    if len(censuses) == 1:
-        return censuses[0]
-    steps = [c.kind.steps for c in censuses]
+    numbers = list(range(len(censuses)) if jobs is None else jobs)
+    return _behind(
+        [_beside([c for c, n in zip(censuses, numbers, strict=True) if n == job]) for job in sorted({*numbers})]
+    )
+
+
+def _beside(ranks: Sequence[KindCensus]) -> KindCensus:
+    """The ranks of one job. Of ranks with unlike numbers of steps the first ones are taken."""
+    if len(ranks) == 1:
+        return ranks[0]
+    steps = min(c.kind.steps for c in ranks)
+    first = np.cumsum([0, *(len(c.layers) for c in ranks)])
+    slots = [_first_steps(c.slots, c.kind.steps, c.slot_ns[:, :steps]) for c in ranks]
+    outside = [_first_steps(c.outside, c.kind.steps, c.outside_ns[:, :steps]) for c in ranks]
+    layers = [c.layers.assign(rank=index) for index, c in enumerate(ranks)]
+    for table, census in zip(layers, ranks, strict=True):
+        table[_SUMS] = table[_SUMS] * steps // census.kind.steps
+    return KindCensus(
+        kind=StepKind(
+            id=ranks[0].kind.id,
+            steps=steps,
+            ops_per_step=sum(c.kind.ops_per_step for c in ranks),
+            gpu_ns=sum(c.kind.gpu_ns * steps // c.kind.steps for c in ranks),
+            one_graph=False,
+        ),
+        layers=pd.concat(layers, ignore_index=True),
+        slots=pd.concat(
+            [t.assign(layer=t["layer"] + n) for t, n in zip(slots, first, strict=False)], ignore_index=True
+        ),
+        slot_ns=np.concatenate([c.slot_ns[:, :steps] for c in ranks]),
+        outside=pd.concat([t.assign(rank=index) for index, t in enumerate(outside)], ignore_index=True),
+        outside_ns=np.concatenate([c.outside_ns[:, :steps] for c in ranks]),
+        step_span_ns=np.stack([c.step_span_ns[:steps] for c in ranks]).max(axis=0),
+        job_of_step=np.zeros(steps, dtype=np.int64),
+        step_weight=np.ones(steps),
+        ranks=len(ranks),
+    )
+
+
+def _first_steps(table: pd.DataFrame, steps: int, by_step: Ints) -> pd.DataFrame:
+    """`table` with the sums of as many of its `steps` as `by_step` has."""
+    return table.assign(launches=table["launches"] * by_step.shape[1] // steps, ns=by_step.sum(axis=1))
+
+
+def _behind(jobs: Sequence[KindCensus]) -> KindCensus:
+    if len(jobs) == 1:
+        return jobs[0]
+    steps = [c.kind.steps for c in jobs]
     weights = [sum(steps) / (len(steps) * n) for n in steps]
     slots, slot_ns = _merged(
         weights,
-        [c.slots for c in censuses],
-        [c.slot_ns for c in censuses],
+        [c.slots for c in jobs],
+        [c.slot_ns for c in jobs],
         ["layer", "inside", "canonical", "op_kind", "occurrence"],
-        ["name", "in_layers", "selected"],
+        ["name", *SHAPE, "in_layers", "selected"],
     )
     outside, outside_ns = _merged(
         weights,
-        [c.outside for c in censuses],
-        [c.outside_ns for c in censuses],
-        ["where", "canonical", "op_kind"],
-        ["name"],
+        [c.outside.assign(rank=c.outside.get("rank", 0)) for c in jobs],
+        [c.outside_ns for c in jobs],
+        ["rank", "where", "canonical", "op_kind"],
+        ["name", *SHAPE],
     )
-    layers = censuses[0].layers.copy()
-    sums = sum(w * c.layers[_SUMS].to_numpy() for w, c in zip(weights, censuses, strict=True))
+    layers = jobs[0].layers.copy()
+    sums = sum(w * c.layers[_SUMS].to_numpy() for w, c in zip(weights, jobs, strict=True))
     layers[_SUMS] = np.rint(sums).astype(np.int64)
-    launches = sum(c.kind.ops_per_step for c in censuses) / len(censuses)
     kind = StepKind(
-        id=censuses[0].kind.id,
+        id=jobs[0].kind.id,
         steps=sum(steps),
-        ops_per_step=round(launches),
-        gpu_ns=round(sum(w * c.kind.gpu_ns for w, c in zip(weights, censuses, strict=True))),
+        ops_per_step=round(sum(c.kind.ops_per_step for c in jobs) / len(jobs)),
+        gpu_ns=round(sum(w * c.kind.gpu_ns for w, c in zip(weights, jobs, strict=True))),
         one_graph=False,
     )
     return KindCensus(
@@ -120,10 +166,10 @@ def merge(censuses: Sequence[KindCensus], jobs: Sequence[int] | None = None) -> 
         slot_ns=slot_ns,
         outside=outside,
         outside_ns=outside_ns,
-        step_span_ns=np.concatenate([c.step_span_ns for c in censuses]),
-        run_of_step=np.repeat(np.arange(len(censuses)), steps),
-        job_of_step=np.repeat(np.arange(len(censuses)) if jobs is None else jobs, steps),
+        step_span_ns=np.concatenate([c.step_span_ns for c in jobs]),
+        job_of_step=np.repeat(np.arange(len(jobs)), steps),
         step_weight=np.repeat(weights, steps),
+        ranks=jobs[0].ranks,
     )
 
 
@@ -184,35 +230,112 @@ def unlike(censuses: Sequence[KindCensus]) -> list[tuple[int, str]]:
 ALONE = "one-of-several-processes"
 
 
-def rank_of(record: RunRecord | None) -> RankRecord | None:
-    """What run.json says; None for a run without a process group, and for a bare trace."""
-    return None if record is None else record.ranks
+#: A pair of process and device with a smaller share of the ops of the busiest is a helper and no rank.
+_HELPER_SHARE = 0.05
 
 
-def numbers(records: Sequence[RunRecord | None]) -> list[int]:
+def divided(trace: Trace) -> list[tuple[RankRecord | None, Trace]]:
+    """The ranks of a trace: what each process launched on each of its devices, as if it were a file of its own.
+
+    Pairs of process and device with few ops (a helper's) stay with the first rank of their process, or of all. A trace
+    of one rank is itself, and no rank.
+    """
+    ops = trace.ops
+    pair, pairs = pd.factorize(
+        joint_key(ops["process"].to_numpy(), ops["device"].to_numpy().astype(np.int64)), sort=True
+    )
+    counts = np.bincount(pair, minlength=len(pairs))
+    chosen = np.flatnonzero(counts >= max(counts.max(initial=0) * _HELPER_SHARE, 1))
+    if len(chosen) < 2:
+        return [(None, trace)]
+    first = [int(np.flatnonzero(pair == p)[0]) for p in range(len(pairs))]
+    process = ops["process"].to_numpy()[first]
+    numbers = [trace.info.processes[process[p]].rank for p in chosen]
+    if None in numbers or len(set(numbers)) < len(numbers):
+        numbers = list(range(len(chosen)))
+    rank_of_pair = np.array([_nearest(p, chosen, process) for p in range(len(pairs))])
+    launch = trace.launches
+    keys = joint_key(launch["process"].to_numpy(), launch["correlation"].to_numpy())
+    op_keys = joint_key(ops["process"].to_numpy(), ops["correlation"].to_numpy())
+    helpers = len(pairs) - len(chosen)
+    note = Diagnostic(
+        "ranks-in-one-file",
+        f"{len(chosen)} pairs of process and device are counted as ranks"
+        + (f"; {counted(helpers, 'other')} with few launches {are(helpers)} counted with them." if helpers else "."),
+    )
+    found: list[tuple[RankRecord | None, Trace]] = []
+    for index, number in enumerate(numbers):
+        mine = rank_of_pair[pair] == index
+        processes = np.unique(ops["process"].to_numpy()[mine])
+        others = np.isin(keys, op_keys[~mine]) & ~np.isin(keys, op_keys[mine])
+        kept = np.isin(launch["process"].to_numpy(), processes) & ~others
+        info = replace(trace.info, diagnostics=(*trace.info.diagnostics, note))
+        part = replace(
+            trace,
+            ops=ops[mine].reset_index(drop=True),
+            launches=launch[kept].reset_index(drop=True),
+            ranges=trace.ranges[trace.ranges["process"].isin(processes)].reset_index(drop=True),
+            nodes=trace.nodes[trace.nodes["process"].isin(processes)].reset_index(drop=True),
+            set_aside=trace.set_aside[trace.set_aside["process"].isin(processes)].reset_index(drop=True),
+            info=info,
+        )
+        found.append((RankRecord(job=trace.info.source, rank=int(number or 0), world_size=len(chosen)), part))
+    return sorted(found, key=lambda entry: entry[0].rank if entry[0] else 0)
+
+
+def _nearest(pair: int, chosen: Ints, process: npt.NDArray[np.int32]) -> int:
+    """Which of the `chosen` pairs a pair belongs to: itself, else the first of its process, else the first."""
+    same = [index for index, c in enumerate(chosen) if c == pair or process[c] == process[pair]]
+    return next((i for i in same if chosen[i] == pair), same[0] if same else 0)
+
+
+class Ranked(Protocol):
+    """A run, as far as it may be a rank."""
+
+    @property
+    def record(self) -> RunRecord | None:
+        """run.json, None for a bare trace."""
+
+    @property
+    def rank(self) -> RankRecord | None:
+        """Which rank of its file it is; None where the file holds one."""
+
+    @property
+    def census(self) -> Census:
+        """Its trace, counted."""
+
+
+def rank_of(run: Ranked) -> RankRecord | None:
+    """Of the file that holds several, else what run.json says; None for a run that is no rank."""
+    if run.rank is not None:
+        return run.rank
+    return None if run.record is None else run.record.ranks
+
+
+def numbers(runs: Sequence[Ranked]) -> list[int]:
     """For each run the number of its job, from 0; a run that is no rank is a job of its own."""
-    ranks = [rank_of(record) for record in records]
+    ranks = [rank_of(run) for run in runs]
     keys = [f"run {index}" if of is None else f"job {of.job}" for index, of in enumerate(ranks)]
     found = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return [found[key] for key in keys]
 
 
-def ranks_by_job(records: Sequence[RunRecord | None]) -> list[frozenset[int]]:
+def ranks_by_job(runs: Sequence[Ranked]) -> list[frozenset[int]]:
     """The ranks that are there of every job of several; empty for runs that are no ranks."""
     found: dict[str, set[int]] = {}
-    for record in records:
-        of = rank_of(record)
+    for run in runs:
+        of = rank_of(run)
         if of is not None:
             found.setdefault(of.job, set()).add(of.rank)
     return [frozenset(ranks) for ranks in found.values()]
 
 
-def world_sizes(records: Sequence[RunRecord | None]) -> set[int]:
+def world_sizes(runs: Sequence[Ranked]) -> set[int]:
     """How many ranks the jobs had, 1 for runs that are no ranks."""
-    return {1 if (of := rank_of(record)) is None else of.world_size for record in records}
+    return {1 if (of := rank_of(run)) is None else of.world_size for run in runs}
 
 
-def peers_here(runs: Sequence[tuple[RunRecord | None, Census]]) -> list[bool]:
+def peers_here(runs: Sequence[Ranked]) -> list[bool]:
     """For each run whether the recordings of those it exchanged data with are among `runs` too.
 
     They are where every rank of its job is there, or, of bare traces, that of another process. A run.json without ranks
@@ -220,28 +343,28 @@ def peers_here(runs: Sequence[tuple[RunRecord | None, Census]]) -> list[bool]:
     """
     ranks: dict[str, set[int]] = {}
     processes: set[tuple[int, ...]] = set()
-    for record, census in runs:
-        of = rank_of(record)
+    for run in runs:
+        of = rank_of(run)
         if of is not None:
             ranks.setdefault(of.job, set()).add(of.rank)
-        elif record is None:
-            processes.add(_processes(census))
+        elif run.record is None:
+            processes.add(_processes(run.census))
 
-    def here(record: RunRecord | None) -> bool:
-        of = rank_of(record)
+    def here(run: Ranked) -> bool:
+        of = rank_of(run)
         if of is not None:
             return len(ranks[of.job]) >= of.world_size
-        return record is None and len(processes) > 1
+        return run.record is None and len(processes) > 1
 
-    return [here(record) for record, _ in runs]
+    return [here(run) for run in runs]
 
 
-def diagnostics(runs: Sequence[tuple[RunRecord | None, Census]]) -> list[list[Diagnostic]]:
+def diagnostics(runs: Sequence[Ranked]) -> list[list[Diagnostic]]:
     """What the census of each run has to say, without `ALONE` where its peers are among `runs`."""
     here = peers_here(runs)
     return [
-        [d for d in census.diagnostics if not (peers_are_here and d.code == ALONE)]
-        for (_, census), peers_are_here in zip(runs, here, strict=True)
+        [d for d in run.census.diagnostics if not (peers_are_here and d.code == ALONE)]
+        for run, peers_are_here in zip(runs, here, strict=True)
     ]
 
 
@@ -250,14 +373,14 @@ def _processes(census: Census) -> tuple[int, ...]:
     return tuple(p.pid if p.rank is None else p.rank for p in census.info.processes)
 
 
-def may_be_ranks(runs: Sequence[tuple[RunRecord | None, Census]]) -> int:
+def may_be_ranks(runs: Sequence[Ranked]) -> int:
     """How many of `runs` are bare traces of one process whose steps hold collectives: of those nothing says whether
     they are ranks of one job or independent runs."""
     return sum(
-        record is None
-        and census.processes_with_ops == 1
-        and any(is_collective(name) for table in _launches(census) for name in table["name"].unique())
-        for record, census in runs
+        run.record is None
+        and run.rank is None
+        and any(is_collective(name) for table in _launches(run.census) for name in table["name"].unique())
+        for run in runs
     )
 
 

@@ -29,8 +29,8 @@ UNATTRIBUTED = "(unattributed)"
 WARM_UP = "(warm-up: layer ranges outside every step)"
 
 
-#: Columns that say how a launch ran: blocks and threads as ``64x1x1``, registers a thread, bytes of shared memory. Empty
-#: and `NONE` where the recording does not say; `VARIES` and `NONE` where its ops are not alike.
+#: Columns that say how a launch ran: blocks and threads as ``64x1x1``, registers a thread, bytes of shared memory.
+#: Empty and `NONE` where the recording does not say; `VARIES` and `NONE` where its ops are not alike.
 SHAPE = ("grid", "block", "registers", "shared_memory")
 VARIES = "varies"
 
@@ -90,18 +90,19 @@ class KindCensus:
 
     Args:
         kind: which.
-        layers: one row a layer: stack, number, module (its path, ``#`` for the number), scope, kind (layers of one
-            stack with the same launches share one, numbered from 0), exception (it differs from its kind by a few
-            launches), selected, launches, kernel_ns, busy_ns, span_ns (sums over the steps).
+        layers: one row a layer: rank (of those that the census holds, from 0), stack, number, module (its path, ``#``
+            for the number), scope, kind (layers of one stack with the same launches share one, numbered from 0),
+            exception (it differs from its kind by a few launches), selected, launches, kernel_ns, busy_ns, span_ns
+            (sums over the steps).
         slots: one row a launch slot of a layer, in order: layer (row of `layers`), inside, name, canonical, op_kind,
             occurrence, launches, ns, `SHAPE`, in_layers (`Selection.layers` matches), selected (`Selection.scope` too).
         slot_ns: the same slots by step: nanoseconds, shape [slots, steps].
         outside: one row a kernel outside layers: where, name, canonical, op_kind, launches, ns, `SHAPE`.
         outside_ns: shape [outside rows, steps].
         step_span_ns: first start to last end of each step, shape [steps]; under a profiler, so longer than it runs.
-        run_of_step: which of several merged runs each step comes from, shape [steps].
-        job_of_step: which of several independent jobs, whose ranks are runs, shape [steps].
-        step_weight: what the by-step times of each step were multiplied by, so that every run counts once.
+        job_of_step: which of several independent jobs each step comes from, shape [steps].
+        step_weight: what the by-step times of each step were multiplied by, so that every job counts once.
+        ranks: how many ranks' layers, slots and outside rows stand side by side; a step is a step of all of them.
     """
 
     kind: StepKind
@@ -111,14 +112,19 @@ class KindCensus:
     outside: pd.DataFrame
     outside_ns: Ints
     step_span_ns: Ints
-    run_of_step: Ints
     job_of_step: Ints
     step_weight: npt.NDArray[np.float64]
+    ranks: int = 1
 
     @cached_property
     def selected_slots(self) -> pd.DataFrame:
         """The slots that the selection asks about."""
         return self.slots[self.slots["selected"]]
+
+    @property
+    def passes(self) -> int:
+        """Steps of single ranks: what sums are divided by for a number a step."""
+        return self.kind.steps * self.ranks
 
     @property
     def selected_layers(self) -> int:
@@ -154,7 +160,6 @@ class Census:
     diagnostics: Sequence[Diagnostic]
     refusal: Diagnostic | None = None
     silent_nodes: SilentNodes = field(default=SilentNodes(0))
-    processes_with_ops: int = 0
     phase: Phase | None = None
 
     @property

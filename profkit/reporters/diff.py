@@ -118,7 +118,7 @@ def describe(entry: Input) -> str:
     census, record = entry.census, entry.record
     parts: list[object] = [entry.label, record.workload.name if record and record.workload else None]
     parts += [device_of(census.info, record), census.info.profiler]
-    size = max(len(members) for members in [*ranks_by_job([run.record for run in entry.runs]), [0]])
+    size = max(len(members) for members in [*ranks_by_job(entry.runs), [0]])
     if size > 1:
         jobs = entry.independent_runs
         parts.append(f"{size} ranks" if jobs == 1 else f"{jobs} runs of {size} ranks")

@@ -231,7 +231,7 @@ def _step_times(times: StepTimes | None) -> StepChange | None:
 
 def _side(entry: Input) -> Side:
     census, record = entry.census, entry.record
-    said = (d for of_run in diagnostics([(run.record, run.census) for run in entry.runs]) for d in of_run)
+    said = (d for of_run in diagnostics(entry.runs) for d in of_run)
     names = Ledger.__struct_fields__
     return Side(
         run=entry.label,

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from profkit.model.census import Census
 from profkit.reporters import Answer, blocks, layers_document, ranks
 from profkit.reporters.blocks import Block, Column, Gap, Lines, Name, Notes, Row, Table, Title, numbers
 from profkit.reporters.layers_document import LayersDocument, Outside, Run
-from profkit.runs.sides import RunFile
+from profkit.runs.sides import Counted
 
 _KINDS = ("kernel", "memcpy", "memset")
 
 
-def answer(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None) -> Answer:
+def answer(runs: Sequence[Counted], floor_us: float | None) -> Answer:
     """The runs, for every report.
 
     Args:

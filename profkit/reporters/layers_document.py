@@ -22,7 +22,7 @@ from profkit.model.trace import Diagnostic, Info
 from profkit.reporters import ranks
 from profkit.reporters.blocks import Records
 from profkit.reporters.ranks import Job, Roles, Us, says
-from profkit.runs.sides import RunFile
+from profkit.runs.sides import Counted
 
 AtFloor = Annotated[bool | None, says("is it at the dispatch floor? null for copies and where the floor is not known.")]
 Methods = Annotated[Mapping[str, int], says("ops placed by each attribution method.")]
@@ -188,17 +188,14 @@ class LayersDocument(Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     jobs: Annotated[Sequence[Job], says("one entry for each capture by several processes.")]
 
 
-def report(runs: Sequence[tuple[RunFile, Census]], floor_us: float | None = None) -> LayersDocument:
+def report(runs: Sequence[Counted], floor_us: float | None = None) -> LayersDocument:
     """Everything that the layers report says about `runs`.
 
     Args:
         floor_us: the dispatch floor, where the user gives it.
     """
-    said_by_run = diagnostics([(run.record, census) for run, census in runs])
-    entries = [_run(run, census, floor_us, said) for (run, census), said in zip(runs, said_by_run, strict=True)]
-    counted = [
-        (run.label, run.record, census.chosen) for run, census in runs if census.refusal is None and census.kinds
-    ]
+    entries = [_run(run, floor_us, said) for run, said in zip(runs, diagnostics(runs), strict=True)]
+    counted = [run for run in runs if run.census.refusal is None and run.census.kinds]
     timed = all(entry.timed for entry in entries)
     return LayersDocument(runs=entries, average=_average(entries, runs), jobs=ranks.jobs_of(counted, timed=timed))
 
@@ -209,12 +206,13 @@ def device_of(info: Info, record: RunRecord | None) -> str | None:
     return ", ".join(dict.fromkeys(info.devices.values())) or recorded
 
 
-def _run(run: RunFile, census: Census, floor_us: float | None, warnings: Sequence[Diagnostic]) -> Run:
-    record, info = run.record, census.info
+def _run(run: Counted, floor_us: float | None, warnings: Sequence[Diagnostic]) -> Run:
+    record, census = run.record, run.census
+    info = census.info
     floor = floor_of(record, [census], floor_us) if census.kinds and info.timed else None
     kinds = [_kind(census, k, floor) for k in census.kinds]
     default = kinds[census.default] if kinds else None
-    rank = rank_of(record)
+    rank = rank_of(run)
     own_rank = info.processes[0].rank if len(info.processes) == 1 else None
     ledger = {name: value for name, value in vars(census.ledger).items() if name != "ns"}
     return Run(
@@ -364,7 +362,7 @@ def _at_floor(floor: Floor | None, op_kind: Any, ns: Any, launches: Any) -> bool
     return floor.holds(int(ns) / int(launches) / 1e3)
 
 
-def _average(entries: Sequence[Run], runs: Sequence[tuple[RunFile, Census]]) -> Average:
+def _average(entries: Sequence[Run], runs: Sequence[Counted]) -> Average:
     """Means over the runs of what is per layer per step; each run counts once, whatever its length. Runs of different
     workloads or variants have no mean, and a repetition that its capture set aside is in none."""
     usable = [e for e in entries if e.selected.layers and e.refusal is None and not e.set_aside]
@@ -383,10 +381,10 @@ def _average(entries: Sequence[Run], runs: Sequence[tuple[RunFile, Census]]) -> 
     )
 
 
-def _unlike(runs: Sequence[tuple[RunFile, Census]]) -> list[Unlike]:
+def _unlike(runs: Sequence[Counted]) -> list[Unlike]:
     """Runs that differ from the others of the average."""
-    usable = [(run, c) for run, c in runs if c.refusal is None and not (run.record and run.record.set_aside)]
-    counted = [(run, c.chosen) for run, c in usable if c.kinds and c.chosen.selected_layers]
+    usable = [run for run in runs if run.census.refusal is None and not (run.record and run.record.set_aside)]
+    counted = [(run, run.census.chosen) for run in usable if run.census.kinds and run.census.chosen.selected_layers]
     kinds = [kind for _, kind in counted]
     if not same_layers(kinds):
         shown = ", ".join(f"{run.label} {kind.selected_layers}" for run, kind in counted)

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from msgspec import Meta, Struct, field
 
 from profkit.counting import ranks
 from profkit.counting.ranks import ROLES, Shares
-from profkit.model.census import KindCensus
-from profkit.model.run import RunRecord
 from profkit.reporters.blocks import Block, Gap, Lines, Row, Table, Title, numbers
 
 if TYPE_CHECKING:
     from profkit.comparison.model import Comparison
 
 
-#: Label, run.json and the chosen kind of step of a run.
-Chosen = tuple[str, RunRecord | None, KindCensus]
+class Run(ranks.Ranked, Protocol):
+    """A run that reports call by a label."""
+
+    @property
+    def label(self) -> str:
+        """How."""
+
+
 #: What is not measured is None.
 Us = float | None
 
@@ -144,28 +148,28 @@ def by_role(shares: Shares, *, timed: bool) -> Roles:
     return Roles(compute=compute, collective=collective, stand_in=stand_in)
 
 
-def jobs_of(runs: Sequence[Chosen], *, timed: bool) -> list[Job]:
+def jobs_of(runs: Sequence[Run], *, timed: bool) -> list[Job]:
     """One entry for each job of several ranks among `runs`."""
-    members: dict[str, list[Chosen]] = {}
+    members: dict[str, list[Run]] = {}
     for run in runs:
-        of = ranks.rank_of(run[1])
+        of = ranks.rank_of(run)
         if of is not None and of.world_size > 1:
             members.setdefault(of.job, []).append(run)
     return [_job(own, timed=timed) for own in members.values()]
 
 
-def _job(runs: Sequence[Chosen], *, timed: bool) -> Job:
-    records = [record for _, record, _ in runs]
-    waiting = ranks.waiting_ns([census for _, _, census in runs], records) if timed and len(runs) > 1 else None
+def _job(runs: Sequence[Run], *, timed: bool) -> Job:
+    records = [run.record for run in runs]
+    waiting = ranks.waiting_ns([run.census.chosen for run in runs], records) if timed and len(runs) > 1 else None
     entries: list[Rank] = []
-    for index, (label, record, census) in enumerate(runs):
-        shares = ranks.shares(census, record)
+    for index, run in enumerate(runs):
+        shares = ranks.shares(run.census.chosen, run.record)
         parts = by_role(shares, timed=timed)
-        of = ranks.rank_of(record)
+        of = ranks.rank_of(run)
         assert of is not None  # `jobs_of` takes ranks alone
         entries.append(
             Rank(
-                run=label,
+                run=run.label,
                 rank=of.rank,
                 launches=sum(shares.launches.values()) / shares.per,
                 kernel_us=_us(sum(shares.ns.values()), shares.per) if timed else None,
@@ -179,7 +183,7 @@ def _job(runs: Sequence[Chosen], *, timed: bool) -> Job:
             )
         )
     entries.sort(key=lambda entry: entry.rank)
-    first = ranks.rank_of(records[0])
+    first = ranks.rank_of(runs[0])
     assert first is not None
     workload = records[0].workload if records[0] else None
     return Job(
@@ -215,11 +219,8 @@ def _spread(values: Sequence[float | None]) -> float | None:
 def compared(comparison: Comparison) -> tuple[RoleChanges, list[RankChange], SkewChange | None]:
     """Of both sides: `by_role`, each rank averaged over the jobs of a side, and the skew."""
     timed = comparison.timed
-    sides = [
-        [(run.label, run.record, run.census.chosen) for run in side.runs]
-        for side in (comparison.before, comparison.after)
-    ]
-    before, after = ([by_role(ranks.shares(c, r), timed=timed) for _, r, c in runs] for runs in sides)
+    sides = [side.runs for side in (comparison.before, comparison.after)]
+    before, after = ([by_role(ranks.shares(r.census.chosen, r.record), timed=timed) for r in runs] for runs in sides)
     compute, collective, stand_in = (
         ShareChange(
             launches_before=_mean([getattr(roles, name).launches for roles in before]),

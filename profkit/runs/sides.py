@@ -7,16 +7,20 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from profkit import readers
 from profkit.attribution import capture_traces
 from profkit.attribution.period import common_start
 from profkit.counting.count import take_census
+from profkit.counting.ranks import divided
 from profkit.errors import NothingSelectedError, ProfkitError
 from profkit.model.census import Census
 from profkit.model.names import shortened
-from profkit.model.run import MessageRecord, RunRecord
+from profkit.model.run import MessageRecord, RankRecord, RunRecord
 from profkit.model.selection import Selection
 from profkit.model.trace import Diagnostic, Trace
 from profkit.model.wording import are, were
@@ -60,9 +64,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Counted:
-    """A run of a side with its census.
+    """A run with its census.
 
     Args:
+        rank: which rank of its file it is; None where the file holds one.
         identity: names the trace's content, so that one input given twice is noticed.
     """
 
@@ -70,6 +75,7 @@ class Counted:
     census: Census
     record: RunRecord | None
     identity: str
+    rank: RankRecord | None = None
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
@@ -123,9 +129,16 @@ def one(spec: str, option: str) -> RunFile:
     return found[0]
 
 
-def census_of(run: RunFile, selection: Selection) -> Census:
-    """Read and count one run."""
-    return noted(count(readers.read(run.trace), selection), run)
+def count_runs(run: RunFile, selection: Selection) -> list[Counted]:
+    """Read and count one run: every rank of its trace by itself."""
+    return [
+        Counted(_rank_label(run, rank), noted(count(part, selection), run), run.record, "", rank)
+        for rank, part in divided(readers.read(run.trace))
+    ]
+
+
+def _rank_label(run: RunFile | Loaded, rank: RankRecord | None) -> str:
+    return run.label if rank is None else f"{run.label} rank {rank.rank}"
 
 
 def noted(census: Census, run: RunFile | Loaded) -> Census:
@@ -290,32 +303,45 @@ def count_sides(before: Side, after: Side, selection: Selection) -> tuple[list[C
         ProfkitError: bad input, a selection that matches nothing on one side, or a recording given twice on one.
     """
     every = [*before.runs, *after.runs]
-    censuses: dict[str, Census] = {}
-    found: list[Counted] = []
-    for run, identity in zip(every, _identities(every), strict=True):
-        in_after = len(found) >= len(before.runs)
+    censuses: dict[str, list[tuple[RankRecord | None, Census]]] = {}
+    sides: tuple[list[Counted], list[Counted]] = ([], [])
+    for index, (run, identity) in enumerate(zip(every, _identities(every), strict=True)):
+        in_after = index >= len(before.runs)
         if identity not in censuses:
             try:
-                # Where layers by period begin is a convention; the before side sets it for both.
-                censuses[identity] = _census_like(found[0].census if in_after else None, run, selection)
+                # Where layers by pattern begin is a convention; the before side sets it for both.
+                like = [run.census for run in sides[0]] if in_after else []
+                censuses[identity] = _censuses(run, selection, like)
             except NothingSelectedError as error:
                 raise ProfkitError(_one_sided(error, run.label, after=in_after)) from None
-        census = censuses[identity]
-        # Counts without times are the same in every run by nature: only one file given twice is the same recording.
-        own = identity if census.info.timed or isinstance(run, Loaded) else str(run.trace.resolve())
-        found.append(Counted(run.label, noted(census, run), run.record, own))
-    return _distinct(found[: len(before.runs)]), _distinct(found[len(before.runs) :])
+        for rank, census in censuses[identity]:
+            # Counts without times are the same in every run by nature: only one file given twice is the same recording.
+            own = identity if census.info.timed or isinstance(run, Loaded) else str(run.trace.resolve())
+            own += "" if rank is None else f" rank {rank.rank}"
+            job = None if rank is None else msgspec.structs.replace(rank, job=identity)
+            sides[in_after].append(Counted(_rank_label(run, rank), noted(census, run), run.record, own, job))
+    return _distinct(sides[0]), _distinct(sides[1])
 
 
-def _census_like(first: Census | None, run: RunFile | Loaded, selection: Selection) -> Census:
-    """The census of `run`; its layers begin where those of `first` do, if that is given."""
-    content = readers.read(run.trace) if isinstance(run, RunFile) else run.content
+def _censuses(
+    run: RunFile | Loaded, selection: Selection, like: Sequence[Census]
+) -> list[tuple[RankRecord | None, Census]]:
+    """The census of every rank of `run`; its layers begin where those of the same rank of `like` do, if it is there."""
+    content = readers.read(run.trace, detail=True) if isinstance(run, RunFile) else run.content
     if isinstance(content, Census):
-        return content
-    trace, census = content, count(content, selection)
-    if first is None:
-        return census
-    return in_phase(first, census, lambda start: count(trace, replace(selection, start=start)))
+        return [(None, content)]
+    found: list[tuple[RankRecord | None, Census]] = []
+    for index, (rank, trace) in enumerate(divided(content)):
+        census = count(trace, selection)
+        if like:
+            again = partial(_recount, trace, selection)
+            census = in_phase(like[min(index, len(like) - 1)], census, again)
+        found.append((rank, census))
+    return found
+
+
+def _recount(trace: Trace, selection: Selection, start: str) -> Census:
+    return count(trace, replace(selection, start=start))
 
 
 def _identities(runs: Sequence[RunFile | Loaded]) -> list[str]:
