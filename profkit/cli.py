@@ -368,9 +368,15 @@ def diff(
     selection: Selection,
     expect_removed: Annotated[
         int | None,
-        typer.Option(help="Fail unless so many launches are gone from every selected layer.", callback=_COUNT_OR_NONE),
+        typer.Option(
+            help="Fail unless so many launches are gone, net, from every selected layer.", callback=_COUNT_OR_NONE
+        ),
     ] = None,
     expect_fused: Annotated[bool, typer.Option("--expect-fused", help="Fail unless a fusion is found.")] = False,
+    expect_faster: Annotated[
+        float | None,
+        typer.Option(help="Fail unless the step is faster by so many per cent, beyond noise.", callback=_PER_CENT),
+    ] = None,
     max_launches_per_layer: Annotated[
         float | None, typer.Option(help="Fail if a layer has more, after.", callback=_NUMBER_OR_NONE)
     ] = None,
@@ -391,6 +397,7 @@ def diff(
     gates = Gates(
         expect_removed=expect_removed,
         expect_fused=expect_fused,
+        expect_faster_percent=expect_faster,
         max_launches_per_layer=max_launches_per_layer,
         max_regression_percent=max_regression,
         floor_us=floor_us,

@@ -265,6 +265,7 @@ def _both(unlike: tuple[Said[Any], Said[Any]]) -> str:
 #: Each asks one thing. Where a group finds something the later ones are not asked: they need what it asks for.
 _CHECKS: Sequence[Sequence[Callable[[Input, Input], Iterator[Reason]]]] = (
     (_unanswered,),
+    (_other_ranks,),
     (_other_layers_in_side,),
     (
         _other_device,
@@ -274,7 +275,6 @@ _CHECKS: Sequence[Sequence[Callable[[Input, Input], Iterator[Reason]]]] = (
         _incomplete,
         _other_profiler,
         _shared_recording,
-        _other_ranks,
         _other_method,
         _other_layers,
     ),

@@ -11,21 +11,24 @@ from profkit.comparison.align import align, comparable_scopes, layer_pairs, unif
 from profkit.comparison.comparable import FORCEABLE, differing_settings, obstacles
 from profkit.comparison.effects import (
     Sides,
+    clock_of,
     disagreements,
     layer_changes,
     net_effect,
+    one_layer_differences,
     recorded_step_times,
     row_differences,
     traced_step_times,
 )
 from profkit.comparison.fusions import find_fusions
-from profkit.comparison.model import Comparison, Finding, Gates, Input, Reason, Samples, Work
-from profkit.comparison.rows import layer_rows, outside_rows, unpaired_rows
+from profkit.comparison.model import Comparison, Finding, Fusion, Gates, Input, Reason, Samples
+from profkit.comparison.removal import removal
+from profkit.comparison.rows import group_layers, layer_rows, outside_rows, unpaired_rows
 from profkit.comparison.statistics import OVER_RUNS, Thresholds
 from profkit.comparison.verdict import judge, statuses_of
 from profkit.counting.floor import floor_of
 from profkit.model.selection import Selection
-from profkit.readers import format_of
+from profkit.model.wording import signed
 from profkit.runs.sides import Counted, Side, count_sides, not_recorded, recorded_well, stalled
 
 
@@ -95,7 +98,7 @@ def compare(
 
 
 def _selected_layers(side: Input) -> int:
-    return side.census.chosen.selected_layers * 1 if side.census.kinds else 0
+    return sum(run.census.chosen.selected_layers for run in side.runs if run.census.kinds)
 
 
 def _steps(side: Input) -> int:
@@ -113,16 +116,19 @@ def _compared(
 ) -> Comparison:
     census_before = before.chosen
     census_after, cut = unify(census_before, after.chosen)
-    steps = (census_before.kind.steps, census_after.kind.steps)
+    steps = (census_before.passes, census_after.passes)
     census_before, census_after, scope_notes = comparable_scopes(census_before, census_after)
-    layers, loose = layer_pairs(census_before, census_after)
-    in_layers = layer_rows(census_before, census_after, align(census_before, census_after, layers))
+    pairs, loose = layer_pairs(census_before, census_after)
+    groups = group_layers(census_before, census_after, pairs)
+    in_layers = layer_rows(census_before, census_after, align(census_before, census_after, pairs), groups)
     unpaired = unpaired_rows(census_before, census_after, loose)
     rows = [*in_layers, *unpaired, *outside_rows(census_before, census_after)]
-    count = census_before.selected_layers
-    sides = Sides(census_before, census_after, samples, thresholds, timed)
-    stats = row_differences(rows, sides)
-    statuses = statuses_of(rows, stats.notable.tolist(), steps, count)
+    clock = clock_of(rows, steps) if timed and samples == "replays" else 1.0
+    sides = Sides(census_before, census_after, samples, thresholds, timed, clock)
+    stats = row_differences(rows, groups, sides)
+    single = one_layer_differences(rows, groups, sides)
+    differs = [bool(stats.notable[i]) or bool(single[i].unlike or single[i].collapsed) for i in range(len(rows))]
+    statuses = statuses_of(rows, differs, steps, census_before.selected_layers // census_before.ranks)
     findings = [
         Finding(
             row=r,
@@ -132,20 +138,22 @@ def _compared(
             high=float(stats.high[i]),
             p=float(stats.p[i]),
             notable=bool(stats.notable[i]),
+            unlike=single[i].unlike,
+            collapsed=single[i].collapsed,
         )
         for i, r in enumerate(rows)
     ]
     selected = [f for f in findings[: len(in_layers)] if f.row.selected]
     elsewhere = [f for f in findings[: len(in_layers) + len(unpaired)] if not f.row.selected]
-    gone = [f for f in selected if f.status in ("removed", "moved")]
-    work: Work
-    why: Reason | None
-    work, why = work_status.from_digests(before, after) or ("unknown", None)
-    fusions = find_fusions(selected, count, steps, work == "preserved", elsewhere)
-    notes = [*notes, *cut, *scope_notes, *([] if why is None else [why])]
-    if work == "unknown" and gone and (why is None or why.code not in work_status.LASTING):
-        work, why = work_status.from_trace(gone, fusions, dispatched=_dispatched(before, after))
-        notes.append(why)
+    chosen = [group for group in groups if group.selected]
+    gone = removal((before, after), (census_before, census_after), groups, rows)
+    work, why = work_status.judged(before, after)
+    fusions: list[Fusion] = []
+    for group in chosen:
+        own = [f for f in selected if f.row.group == group.index]
+        others = [f for f in (*selected, *elsewhere) if f.row.group != group.index]
+        fusions += find_fusions(own, group.layers, steps, work == "preserved", others)
+    notes = [*notes, *cut, *scope_notes, *why]
     untraced = recorded_step_times(before, after, "untraced")
     comparison = Comparison(
         before=before,
@@ -154,24 +162,34 @@ def _compared(
         work=work,
         reasons=(),
         timed=timed,
-        selected_layers=(count, census_after.selected_layers),
+        selected_layers=(census_before.selected_layers, census_after.selected_layers),
         steps=steps,
         samples=samples,
         findings=tuple(selected),
         elsewhere=tuple(elsewhere),
         outside=tuple(findings[len(in_layers) + len(unpaired) :]),
         fusions=tuple(fusions),
-        layers=layer_changes(layers, sides),
+        layers=layer_changes(chosen, gone.by_group, sides),
         net=net_effect(selected, untraced, sides),
         untraced=untraced,
         graph_level=recorded_step_times(before, after, "graph_level"),
         traced=traced_step_times(before, after),
         floor=floor_of(before.record, [run.census for run in before.runs], gates.floor_us) if timed else None,
+        groups=tuple(groups),
+        moved=gone.moved,
+        unexplained=gone.unexplained,
+        clock=clock,
         thresholds=thresholds,
     )
     if unpaired:
         message = "Layers outside the selection differ in number; they are compared by kernel name, in total."
         notes.append(Reason("other-layers-unpaired", message))
+    if clock != 1.0:
+        message = (
+            f"All launches alike last {signed((clock - 1) * 100, 1)} % longer after: another clock, left out of "
+            "what counts as changed. Repeated captures (--pairs) average it."
+        )
+        notes.append(Reason("clock", message))
     notes += disagreements(untraced, comparison.net, thresholds)
     notes += recordings.losses(before, after)
     notes += recordings.ranks_as_runs(before, after)
@@ -182,7 +200,3 @@ def _compared(
     if settings:
         notes.append(Reason("settings-differ", f"Recorded under different settings: {'; '.join(settings)}."))
     return judge(comparison, gates, notes)
-
-
-def _dispatched(before: Input, after: Input) -> bool:
-    return all(format_of(run.census.info.format).own for side in (before, after) for run in side.runs)

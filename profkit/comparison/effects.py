@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Literal
 
 import numpy as np
 
-from profkit.comparison.model import Finding, Input, LayerChange, Net, Reason, Row, Samples, StepTimes
+from profkit.comparison.model import Finding, Group, Input, LayerChange, Net, Reason, Row, Samples, StepTimes
 from profkit.comparison.statistics import Differences, Floats, Thresholds, differences
 from profkit.model.census import KindCensus
 from profkit.model.run import StepTimesRecord
@@ -17,29 +18,54 @@ from profkit.model.run import StepTimesRecord
 
 @dataclass(frozen=True)
 class Sides:
-    """What is compared, and how: the kinds of step of both sides, over replays or runs."""
+    """What is compared, and how: the kinds of step of both sides, over replays or runs; and by what factor the clock
+    of the side after was slower."""
 
     before: KindCensus
     after: KindCensus
     samples: Samples
     thresholds: Thresholds
     timed: bool
+    clock: float = 1.0
 
-    def differences(self, before: Floats, after: Floats) -> Differences:
-        """Of many times by step of both sides, shape [rows, steps]; NaN where nothing was timed."""
+    def differences(self, before: Floats, after: Floats, thresholds: Thresholds | None = None) -> Differences:
+        """Of many times by step of both sides, shape [rows, steps]; NaN where nothing was timed. Whether a difference
+        counts is judged at one clock."""
         if not self.timed or not len(before):
             nan, no = np.full(len(before), np.nan), np.zeros(len(before), dtype=np.bool_)
             return Differences(nan, nan, nan, nan, no, no)
-        return differences(
-            _sampled(before / self.before.step_weight, self.before, self.samples),
-            _sampled(after / self.after.step_weight, self.after, self.samples),
-            self.thresholds,
-        )
+        one = _sampled(before / self.before.step_weight, self.before, self.samples)
+        other = _sampled(after / self.after.step_weight, self.after, self.samples)
+        found = differences(one, other, thresholds or self.thresholds)
+        if self.clock == 1.0:
+            return found
+        level = differences(one, other / self.clock, thresholds or self.thresholds)
+        return replace(found, significant=level.significant, notable=level.notable)
 
 
-def row_differences(rows: Sequence[Row], sides: Sides) -> Differences:
+#: A clock is told where so many launches lasted alike longer or shorter: by the same factor to within the tolerance.
+_FEWEST_FOR_CLOCK, _CLOCK_TOLERANCE, _LEAST_CLOCK = 5, 0.01, 0.003
+
+
+def clock_of(rows: Sequence[Row], steps: tuple[int, int]) -> float:
+    """The factor by which all launches that run on both sides lasted longer after; 1 where they did not all alike."""
+    kept = [
+        (row.ns_before / steps[0], row.ns_after / steps[1])
+        for row in rows
+        if row.ns_before and row.ns_after and row.launches_before * steps[1] == row.launches_after * steps[0]
+    ]
+    if len(kept) < _FEWEST_FOR_CLOCK:
+        return 1.0
+    ratios = np.array([after / before for before, after in kept])
+    middle = float(np.median(ratios))
+    alike = np.mean(np.abs(ratios / middle - 1) <= _CLOCK_TOLERANCE) >= 0.8
+    return middle if alike and abs(middle - 1) >= _LEAST_CLOCK else 1.0
+
+
+def row_differences(rows: Sequence[Row], groups: Sequence[Group], sides: Sides) -> Differences:
     """Per layer per step for selected rows, per step for the rest; an absent side counts as zero, with certainty."""
-    scale = np.array([1.0 / sides.before.selected_layers if r.selected else 1.0 for r in rows])[:, None]
+    ranks = sides.before.ranks
+    scale = np.array([1.0 / (groups[r.group].layers if r.selected else ranks) for r in rows])[:, None]
     return sides.differences(*(by_step * scale for by_step in _by_step(rows, sides)))
 
 
@@ -52,37 +78,94 @@ def _by_step(rows: Sequence[Row], sides: Sides) -> tuple[Floats, Floats]:
     return before, after
 
 
-def layer_changes(pairs: Sequence[tuple[int, int]], sides: Sides) -> list[LayerChange]:
-    """Each selected layer on its own."""
+#: A launch of one layer is unlike the same launch of the others from here: single launches differ more from process to
+#: process than their sums over layers do.
+_ONE_LAYER = Thresholds(min_us=0.3, min_share=0.1)
+#: So much of what it lasts in the other layers is the least for a launch that does its work.
+_COLLAPSED = 0.5
+_FEWEST_SIBLINGS = 3
+
+
+@dataclass(frozen=True)
+class OneLayer:
+    """What is to be said of single layers of a row, see `Finding`."""
+
+    unlike: Sequence[tuple[str, float]] = ()
+    collapsed: Sequence[str] = ()
+
+
+def one_layer_differences(rows: Sequence[Row], groups: Sequence[Group], sides: Sides) -> list[OneLayer]:
+    """Of each row the layers whose time changed otherwise than that of the others."""
+    found = [OneLayer()] * len(rows)
+    chosen = [
+        index
+        for index, row in enumerate(rows)
+        if row.selected and len(row.slots[0]) > 1 and row.layers_before == row.layers_after == len(row.slots[0])
+    ]
+    if not sides.timed or not chosen or min(sides.before.kind.steps, sides.after.kind.steps) < 2:
+        return found
+    slots = [np.concatenate([rows[index].slots[side] for index in chosen]) for side in (0, 1)]
+    before, after = sides.before.slot_ns[slots[0]].astype(float), sides.after.slot_ns[slots[1]].astype(float)
+    stats = sides.differences(before, after, _ONE_LAYER)
+    means = before.mean(axis=1), after.mean(axis=1)
+    layer_of = sides.before.slots["layer"].to_numpy()
+    first = 0
+    for index in chosen:
+        row = rows[index]
+        own = slice(first, first + len(row.slots[0]))
+        first = own.stop
+        names = {b: name for (b, _), name in zip(groups[row.group].pairs, groups[row.group].names, strict=True)}
+        layers = [names[layer] for layer in layer_of[row.slots[0]].tolist()]
+        delta, longer = stats.delta[own], np.maximum(means[0][own], means[1][own])
+        away = np.abs(delta - np.median(delta)) >= _ONE_LAYER.effect_ns(longer)
+        unlike = stats.notable[own] & (away | (np.sign(delta) != np.sign(np.median(delta))))
+        collapsed = (
+            (means[1][own] < _COLLAPSED * np.median(means[1][own]))
+            & (means[0][own] >= _COLLAPSED * np.median(means[0][own]))
+            & (longer >= sides.thresholds.min_us * 1e3)
+            & (len(layers) >= _FEWEST_SIBLINGS)
+        )
+        found[index] = OneLayer(
+            [(layers[i], float(delta[i])) for i in np.flatnonzero(unlike)],
+            [layers[i] for i in np.flatnonzero(collapsed)],
+        )
+    return found
+
+
+def layer_changes(groups: Sequence[Group], removed: Sequence[Fraction], sides: Sides) -> list[LayerChange]:
+    """Each selected layer on its own.
+
+    Args:
+        removed: from each layer of a group, net.
+    """
     before, after = sides.before, sides.after
-    chosen = before.layers["selected"].to_numpy()
-    pairs = [(b, a) for b, a in pairs if chosen[b]]
-    launches_before, ns_before = _by_layer(before, [b for b, _ in pairs])
-    launches_after, ns_after = _by_layer(after, [a for _, a in pairs])
+    pairs = [(b, a, group, net) for group, net in zip(groups, removed, strict=True) for b, a in group.pairs]
+    launches_before, ns_before = _by_layer(before, [b for b, _, _, _ in pairs])
+    launches_after, ns_after = _by_layer(after, [a for _, a, _, _ in pairs])
     stats = sides.differences(ns_before, ns_after)
     means = _sampled(ns_before / before.step_weight, before, sides.samples).mean(axis=1)
+    name_of = {b: name for group in groups for (b, _), name in zip(group.pairs, group.names, strict=True)}
     return [
         LayerChange(
-            name=f"{before.layers['number'].iat[b]} ({before.layers['module'].iat[b]})",
+            name=name_of[b],
             launches_before=launches_before[row] / before.kind.steps,
             launches_after=launches_after[row] / after.kind.steps,
+            removed=float(net),
             share=float(stats.delta[row] / means[row]) if sides.timed and means[row] else float("nan"),
             notable=bool(stats.notable[row]),
         )
-        for row, (b, _) in enumerate(pairs)
+        for row, (b, _, _, net) in enumerate(pairs)
     ]
 
 
 def _by_layer(census: KindCensus, layers: Sequence[int]) -> tuple[list[int], Floats]:
     """Launches, and nanoseconds by step, of the selected slots of each of `layers`."""
-    slots = census.slots
-    launches: list[int] = []
-    by_step = np.zeros((len(layers), census.kind.steps))
-    for row, layer in enumerate(layers):
-        mine = np.flatnonzero(slots["selected"].to_numpy() & (slots["layer"].to_numpy() == layer))
-        launches.append(int(slots["launches"].to_numpy()[mine].sum()))
-        by_step[row] = census.slot_ns[mine].sum(axis=0)
-    return launches, by_step
+    chosen = census.slots["selected"].to_numpy()
+    layer = census.slots["layer"].to_numpy()[chosen]
+    launches = np.bincount(layer, weights=census.slots["launches"].to_numpy()[chosen], minlength=len(census.layers))
+    by_step = np.zeros((len(census.layers), census.kind.steps))
+    np.add.at(by_step, layer, census.slot_ns[chosen])
+    return launches[list(layers)].astype(int).tolist(), by_step[list(layers)]
 
 
 def _sampled(by_step: Floats, census: KindCensus, samples: Samples) -> Floats:
@@ -104,7 +187,7 @@ def net_effect(selected: Sequence[Finding], untraced: StepTimes | None, sides: S
     # A layer's whole time, tested alone.
     whole_rows = _by_step([f.row for f in selected], sides)
     total = sides.differences(*(ns.sum(axis=0)[None, :] / before.selected_layers for ns in whole_rows))
-    layers, steps = before.selected_layers, (before.kind.steps, after.kind.steps)
+    layers, steps = before.selected_layers, (before.passes, after.passes)
     ns = [sum(f.row.ns_before for f in selected), sum(f.row.ns_after for f in selected)]
     launches = [sum(f.row.launches_before for f in selected), sum(f.row.launches_after for f in selected)]
     whole_launches = [int(c.slots["launches"].sum() + c.outside["launches"].sum()) for c in (before, after)]
@@ -188,9 +271,14 @@ def _step_times(sides: Sequence[Sequence[tuple[int, StepTimesRecord | None]]]) -
     )
 
 
+#: A gap is told over at least so many launches of difference.
+_FEWEST_FOR_GAP = 8
+
+
 def gap_us(untraced: StepTimes, net: Net) -> float | None:
-    """What the untraced step's change holds beside kernel time, for each launch of difference; None without any."""
-    if not net.launches_per_step:
+    """What the untraced step's change holds beside kernel time, for each launch of difference; None where few launches
+    differ, or where it is no time that a launch could take."""
+    if abs(net.launches_per_step) < _FEWEST_FOR_GAP:
         return None
     return (untraced.delta_us - net.ns_per_step / 1e3) / net.launches_per_step
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from profkit.comparison.model import Finding, Fusion
+
+#: Kernels of libraries take no other work in: only what their name says.
+_LIBRARY = re.compile(r"nvjet|cublas|cudnn|cutlass|gemm|gemv|nccl|rccl|flash|fmha", re.IGNORECASE)
 
 
 def find_fusions(
@@ -13,43 +17,39 @@ def find_fusions(
     layers: int,
     steps: tuple[int, int],
     work_preserved: bool,
-    elsewhere: Sequence[Finding] = (),
+    others: Sequence[Finding] = (),
 ) -> list[Fusion]:
     """One fusion for each stretch of removed launches, by what stands at its end.
 
     In a stretch of removed and added launches, the added ones took the place of the removed ones: a fusion if they are
-    fewer, else a mere replacement. Without an added one,
-    the launch behind the stretch absorbed them if it grew or was renamed, else the launch before it. If neither did,
-    the launch behind it is named only where the outputs prove that the work is still done. A launch that went from some
-    layers to others, as the same kernel or in a range of the same name, is part of no fusion.
+    fewer, else a mere replacement. Without an added one, the launch behind the stretch absorbed them if it was renamed,
+    has other registers or shared memory, or grew beyond noise, else the launch before it; a library's kernel never did.
+    If neither did, the launch behind it is named only where the outputs prove that the work is still done. What went from
+    some layers to others, as the same kernel or in a range of the same name, is part of no fusion.
 
     Args:
-        findings: the selected layers' rows in order of the layer.
+        findings: the rows of a group of layers in order of the layer.
         layers, steps: to bring sums to one layer and step.
         work_preserved: the outputs are known to be equal.
-        elsewhere: rows of layers that are not selected.
+        others: rows of other layers.
     """
-    changes = _changes((*findings, *elsewhere))
+    changes = _changes((*findings, *others))
     fusions: list[Fusion] = []
     position = 0
     while position < len(findings):
         if findings[position].status not in ("removed", "added"):
             position += 1
             continue
-        end, occurs = position, _layers(findings[position])
-        # A launch that moved out of the layers does not end a stretch: fused neighbours may surround it. One of other
-        # layers does: it cannot have become what runs in these.
-        while end < len(findings) and (
-            findings[end].status == "moved"
-            or (findings[end].status in ("removed", "added") and _layers(findings[end]) == occurs)
-        ):
+        end = position
+        # A launch that moved out of the layers does not end a stretch: fused neighbours may surround it.
+        while end < len(findings) and findings[end].status in ("removed", "added", "moved"):
             end += 1
         stretch = [f for f in findings[position:end] if f.status != "moved" and not _in_other_layers(f, changes)]
         removed = [f for f in stretch if f.status == "removed"]
         added = [f for f in stretch if f.status == "added"]
         if removed:
-            behind = _beside(findings[end : end + 1], occurs)
-            ahead = _beside(findings[position - 1 : position] if position else (), occurs)
+            behind = _kept(findings[end : end + 1])
+            ahead = _kept(findings[position - 1 : position] if position else ())
             if added:
                 fewer = _launches(added, after=True) / steps[1] < _launches(removed, after=False) / steps[0]
                 fusions.append(_fusion(removed, added, "new" if fewer else "replaced", layers, steps))
@@ -61,26 +61,22 @@ def find_fusions(
     return fusions
 
 
-#: Layers: the selected ones or not, and how many of them.
-_Place = tuple[bool, int]
-
-
-def _changes(findings: Iterable[Finding]) -> dict[tuple[str, str], dict[_Place, set[str]]]:
-    """By kernel and by range, which layers lost launches (``removed``), have new ones (``added``), or both."""
-    changes: dict[tuple[str, str], dict[_Place, set[str]]] = {}
+def _changes(findings: Iterable[Finding]) -> dict[tuple[str, str], dict[int, set[str]]]:
+    """By kernel and by range, which groups of layers lost launches (``removed``) or have new ones (``added``)."""
+    changes: dict[tuple[str, str], dict[int, set[str]]] = {}
     for finding in findings:
         if finding.status in ("removed", "added"):
             for key in _keys(finding):
-                changes.setdefault(key, {}).setdefault(_place(finding), set()).add(finding.status)
+                changes.setdefault(key, {}).setdefault(finding.row.group, set()).add(finding.status)
     return changes
 
 
-def _in_other_layers(finding: Finding, changes: Mapping[tuple[str, str], Mapping[_Place, set[str]]]) -> bool:
+def _in_other_layers(finding: Finding, changes: Mapping[tuple[str, str], Mapping[int, set[str]]]) -> bool:
     """Whether what is only gone here is only new in other layers, or the other way round.
 
     Layers that both lost and have launches were changed in themselves.
     """
-    here, status = _place(finding), {finding.status}
+    here, status = finding.row.group, {finding.status}
     return any(
         changes[key][here] == status and any(len(there) == 1 and there != status for there in changes[key].values())
         for key in _keys(finding)
@@ -92,28 +88,22 @@ def _keys(finding: Finding) -> list[tuple[str, str]]:
     return [(row.op_kind, row.canonical), *([("range", row.where)] if row.where else [])]
 
 
-def _place(finding: Finding) -> _Place:
-    return finding.row.selected, _layers(finding)
-
-
-def _layers(finding: Finding) -> int:
-    """In how many layers a launch runs, on the side that has it."""
-    return max(finding.row.layers_before, finding.row.layers_after)
-
-
-def _beside(neighbour: Sequence[Finding], occurs: int) -> Finding | None:
-    """The launch next to a stretch, where it runs in as many layers and on both sides."""
-    kept = [f for f in neighbour if f.status in ("changed", "unchanged") and _layers(f) == occurs]
+def _kept(neighbour: Sequence[Finding]) -> Finding | None:
+    """The launch next to a stretch, where it runs on both sides."""
+    kept = [f for f in neighbour if f.status in ("changed", "unchanged")]
     return kept[0] if kept else None
 
 
 def _absorber(behind: Finding | None, ahead: Finding | None, work_preserved: bool) -> tuple[Finding | None, str]:
     for neighbour in (behind, ahead):
-        if neighbour is not None and neighbour.status == "changed":
-            if neighbour.row.name_before is not None:
-                return neighbour, "renamed"
-            if neighbour.delta > 0:
-                return neighbour, "grew"
+        if neighbour is None or _LIBRARY.search(neighbour.row.recorded):
+            continue
+        if neighbour.row.name_before is not None:
+            return neighbour, "renamed"
+        if neighbour.row.reshaped("registers", "shared_memory"):
+            return neighbour, "rebuilt"
+        if neighbour.notable and neighbour.delta > 0:
+            return neighbour, "grew"
     if work_preserved and behind is not None:
         return behind, "adjacent"
     return None, ""

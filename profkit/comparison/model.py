@@ -20,7 +20,9 @@ from profkit.model.census import Census, KindCensus
 from profkit.model.run import RankRecord, RunRecord
 
 Verdict = Literal["confirmed", "refuted", "changed", "neutral", "inconclusive"]
-Work = Literal["preserved", "consistent", "unknown", "lost"]
+Work = Literal["preserved", "partly", "unknown", "lost"]
+#: Canonical name and kind of a launch.
+Launch = tuple[str, str]
 Samples = Literal["replays", "runs"]
 Status = Literal["removed", "added", "changed", "moved", "unchanged"]
 
@@ -86,7 +88,8 @@ class Gates:
     """Conditions that a flag sets; None or False where it was not given.
 
     Args:
-        expect_removed: launches that must be gone from every selected layer, neither more nor fewer.
+        expect_removed: launches that must be gone, net, from every selected layer, neither more nor fewer.
+        expect_faster_percent: the step must be faster by so much, beyond noise.
         expect_fused: launches must be gone, and another must stand in their place.
         max_launches_per_layer: more than these, after, fail.
         max_regression_percent: a selected layer's time may not grow by more, beyond noise.
@@ -96,6 +99,7 @@ class Gates:
 
     expect_removed: int | None = None
     expect_fused: bool = False
+    expect_faster_percent: float | None = None
     max_launches_per_layer: float | None = None
     max_regression_percent: float | None = None
     floor_us: float | None = None
@@ -110,9 +114,37 @@ class Reason:
     message: str
 
 
+@dataclass(frozen=True)
+class Group:
+    """Layers that hold the same launches before, and the same after.
+
+    Args:
+        index: its place among the groups.
+        selected: the question is about these layers.
+        stack: the layers' stack.
+        pairs: rows of `KindCensus.layers` before and after.
+        names: how reports call the layers.
+        before, after: what one of them holds: launches over the steps.
+    """
+
+    index: int
+    selected: bool
+    stack: str
+    pairs: Sequence[tuple[int, int]]
+    names: Sequence[str]
+    before: Mapping[Launch, int]
+    after: Mapping[Launch, int]
+
+    @property
+    def layers(self) -> int:
+        """How many."""
+        return len(self.pairs)
+
+
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One line of the comparison; equal only to itself. Counts and nanoseconds are sums over a side's steps and layers.
+    """One line of the comparison; equal only to itself. Counts and nanoseconds are sums over a side's steps and the
+    layers of a group.
 
     Args:
         where: path inside the layer, or the place outside layers.
@@ -126,6 +158,9 @@ class Row:
         step_ns_before, step_ns_after: by step, summed over layers, shape [steps].
         selected: the question is about this row.
         outside: it runs outside layers.
+        group: index of its group of layers; -1 of what is paired by name alone.
+        shape_before, shape_after: how it was launched, by the columns of `census.SHAPE`.
+        slots: the rows of `KindCensus.slots` that it sums, before and after, pair by pair; `align.ABSENT` for none.
     """
 
     where: str
@@ -145,6 +180,22 @@ class Row:
     step_ns_after: npt.NDArray[np.int64]
     selected: bool
     outside: bool = False
+    group: int = -1
+    shape_before: Mapping[str, str] = field(default_factory=dict)
+    shape_after: Mapping[str, str] = field(default_factory=dict)
+    slots: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def reshaped(self, *names: str) -> bool:
+        """Whether one of these columns is known on both sides and differs."""
+        return any(
+            one != other
+            for name in names
+            if (one := self.shape_before.get(name)) not in _UNKNOWN
+            and (other := self.shape_after.get(name)) not in _UNKNOWN
+        )
+
+
+_UNKNOWN = (None, "", "-1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +209,8 @@ class Finding:
         delta, low, high: difference of means and its interval.
         p: on its own.
         notable: the difference is beyond noise and the minimum effect.
+        unlike: layers whose difference is not that of the others, and their own difference.
+        collapsed: layers in which it lasts less than half of what it lasts in the others, and did not before.
     """
 
     row: Row
@@ -167,6 +220,23 @@ class Finding:
     high: float
     p: float
     notable: bool
+    unlike: Sequence[tuple[str, float]] = ()
+    collapsed: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Launches of one name that are gone without a claim or an explanation.
+
+    Args:
+        name: display name.
+        where: the layers, or the place outside them.
+        per_step: how many, a step.
+    """
+
+    name: str
+    where: str
+    per_step: float
 
 
 @dataclass(frozen=True)
@@ -176,8 +246,9 @@ class Fusion:
     Args:
         removed: the rows that are gone.
         absorbers: the rows that stand in their place, at least one; several only where they are new.
-        evidence: ``new``, ``replaced`` (new, and not fewer than are gone), ``renamed``, ``grew``, or ``adjacent`` (the
-            neighbour, no longer than before: nothing shows that it does the work).
+        evidence: ``new``, ``replaced`` (new, and not fewer than are gone), ``renamed``, ``rebuilt`` (other registers or
+            shared memory), ``grew``, or ``adjacent`` (the neighbour, no longer than before: nothing shows that it does
+            the work).
         ns_removed: per layer per step.
         ns_absorbed: likewise; the whole time of new absorbers.
     """
@@ -219,6 +290,7 @@ class LayerChange:
     Args:
         name: its number and kind.
         launches_before, launches_after: per step.
+        removed: launches that are gone from it, net: without those that are new in it or moved elsewhere in the step.
         share: change of its time, after minus before over before; NaN where not timed.
         notable: beyond noise and the minimum effect, tested together with the other layers.
     """
@@ -226,6 +298,7 @@ class LayerChange:
     name: str
     launches_before: float
     launches_after: float
+    removed: float
     share: float
     notable: bool
 
@@ -269,6 +342,10 @@ class Comparison:
         untraced, graph_level, traced: step times without a profiler, in a recording of whole graphs, and in the traces
             compared here; None where a side has none.
         floor: the dispatch floor of the side before, None where it is not known.
+        groups: the selected layers, by what they hold on both sides.
+        moved: launches a selected layer that are gone from it and run elsewhere in the step.
+        unexplained: what is gone outside the claim.
+        clock: by what all launches alike last longer or shorter after, as a factor; 1 where they do not.
     """
 
     before: Input
@@ -290,6 +367,10 @@ class Comparison:
     graph_level: StepTimes | None = None
     traced: StepTimes | None = None
     floor: Floor | None = None
+    groups: Sequence[Group] = ()
+    moved: int = 0
+    unexplained: Sequence[Gone] = ()
+    clock: float = 1.0
     thresholds: Thresholds = field(default_factory=Thresholds)
 
     @property
@@ -301,6 +382,11 @@ class Comparison:
     def per(self) -> tuple[int, int]:
         """Layers times steps of either side: sums over the selected layers are divided by it."""
         return self.selected_layers[0] * self.steps[0], self.selected_layers[0] * self.steps[1]
+
+    def per_of(self, row: Row) -> tuple[int, int]:
+        """What the sums of a row are divided by: layers of its group times steps, or steps."""
+        layers = self.groups[row.group].layers if row.selected else 1
+        return layers * self.steps[0], layers * self.steps[1]
 
     def at_floor(self, finding: Finding) -> bool | None:
         """Whether the launch lasted no longer than the dispatch floor before (after, if it is new); None for copies and
@@ -320,23 +406,22 @@ class Comparison:
     def to_pandas(self) -> pd.DataFrame:
         """One row a finding in the selected layers, launches and microseconds per layer per step.
 
-        Columns: where, name, kind, status, launches_before, launches_after, us_before, us_after, us_delta, ci_low,
-        ci_high.
+        Columns: layers, where, name, kind, status, launches_before, launches_after, us_before, us_after, us_delta,
+        ci_low, ci_high.
         """
-        n_before = max(self.selected_layers[0] * self.steps[0], 1)
-        n_after = max(self.selected_layers[1] * self.steps[1], 1)
         nan = float("nan")
         return pd.DataFrame(
             [
                 {
+                    "layers": ", ".join(self.groups[f.row.group].names),
                     "where": f.row.where,
                     "name": f.row.name,
                     "kind": f.row.op_kind,
                     "status": f.status,
-                    "launches_before": f.row.launches_before / n_before,
-                    "launches_after": f.row.launches_after / n_after,
-                    "us_before": f.row.ns_before / n_before / 1e3 if self.timed else nan,
-                    "us_after": f.row.ns_after / n_after / 1e3 if self.timed else nan,
+                    "launches_before": f.row.launches_before / self.per_of(f.row)[0],
+                    "launches_after": f.row.launches_after / self.per_of(f.row)[1],
+                    "us_before": f.row.ns_before / self.per_of(f.row)[0] / 1e3 if self.timed else nan,
+                    "us_after": f.row.ns_after / self.per_of(f.row)[1] / 1e3 if self.timed else nan,
                     "us_delta": f.delta / 1e3,
                     "ci_low": f.low / 1e3,
                     "ci_high": f.high / 1e3,

@@ -1,7 +1,8 @@
-"""The rows of a comparison: one launch slot of the layer, before and after, summed over the layers."""
+"""The rows of a comparison: one launch slot of alike layers, before and after, summed over these layers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,41 +11,104 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.comparison.align import ABSENT, scope_column
-from profkit.comparison.model import Row
+from profkit.comparison.model import Group, Launch, Row
 from profkit.model.census import KindCensus
 from profkit.model.names import display
 
 Ints = npt.NDArray[np.int64]
+#: What a layer holds: launches over the steps, by canonical name and kind.
+Content = Mapping[Launch, int]
 
 
-def layer_rows(before: KindCensus, after: KindCensus, pairs: pd.DataFrame) -> list[Row]:
-    """Sum aligned slots over the layers.
+def contents(census: KindCensus) -> list[Counter[Launch]]:
+    """What each layer holds, in its selected part."""
+    slots = census.slots[census.slots["selected"]]
+    found: list[Counter[Launch]] = [Counter() for _ in range(len(census.layers))]
+    columns = (slots[name].tolist() for name in ("layer", "canonical", "op_kind", "launches"))
+    for layer, canonical, op_kind, launches in zip(*columns, strict=True):
+        found[layer][canonical, op_kind] += launches
+    return found
+
+
+def group_layers(before: KindCensus, after: KindCensus, pairs: Sequence[tuple[int, int]]) -> list[Group]:
+    """Pairs of layers by what they hold on both sides: of a group's layers every number is the same in each.
 
     Args:
-        pairs: from `align.align`.
+        pairs: rows of `layers` on either side.
+    """
+    held = contents(before), contents(after)
+    groups: dict[object, list[tuple[int, int]]] = {}
+    for pair in pairs:
+        key = tuple(frozenset(side[row].items()) for side, row in zip(held, pair, strict=True))
+        stack = before.layers["stack"].iat[pair[0]]
+        groups.setdefault((bool(before.layers["selected"].iat[pair[0]]), stack, key), []).append(pair)
+    found = []
+    for index, members in enumerate(groups.values()):
+        first = members[0]
+        found.append(
+            Group(
+                index=index,
+                selected=bool(before.layers["selected"].iat[first[0]]),
+                stack=str(before.layers["stack"].iat[first[0]]),
+                pairs=tuple(members),
+                names=tuple(layer_name(before, b) for b, _ in members),
+                before=dict(held[0][first[0]]),
+                after=dict(held[1][first[1]]),
+            )
+        )
+    return found
+
+
+def layer_name(census: KindCensus, row: int) -> str:
+    """A layer's number, with its rank and its module where there are several."""
+    layers = census.layers
+    name = str(layers["number"].iat[row])
+    if layers["stack"].nunique() > 1:
+        name = str(layers["module"].iat[row]).replace("#", name)
+    return f"{name} of rank {layers['rank'].iat[row]}" if census.ranks > 1 else name
+
+
+def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, groups: Sequence[Group]) -> list[Row]:
+    """Sum aligned slots over the layers of a group.
+
+    Args:
+        slots: from `align.align`.
 
     Returns:
-        the rows in order of appearance.
+        the rows, group by group, in order of appearance.
     """
-    slots = (before.slots, after.slots)
-    before_slot, after_slot = pairs["before"].to_numpy(), pairs["after"].to_numpy()
-    labels = [
-        (_label(b, slots[0]), _label(a, slots[1]))
-        for b, a in zip(before_slot.tolist(), after_slot.tolist(), strict=True)
-    ]
-    codes, unique = pd.factorize(pd.Series(labels, dtype=object))
-    count = len(unique)
-    sums = [_side_sums(before_slot, codes, before, count), _side_sums(after_slot, codes, after, count)]
+    sides = (before, after)
+    group_of = np.full(len(before.layers), -1, dtype=np.int64)
+    group_of_after = np.full(len(after.layers), -1, dtype=np.int64)
+    for group in groups:
+        group_of[[b for b, _ in group.pairs]] = group.index
+        group_of_after[[a for _, a in group.pairs]] = group.index
+    index = [slots["before"].to_numpy(), slots["after"].to_numpy()]
+    present = [rows != ABSENT for rows in index]
+    # A label says all that makes two aligned pairs of slots one row; absent sides have a label of their own.
+    labels = [_label_codes(c, rows, there) for c, rows, there in zip(sides, index, present, strict=True)]
+    layer = [c.slots["layer"].to_numpy() for c in sides]
+    group = np.where(present[0], group_of[layer[0][index[0]]], group_of_after[layer[1][index[1]]])
+    keys = np.stack([group, *labels])
+    _, first, codes = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    codes = codes.reshape(-1)
+    count = len(first)
+    sums = [_side_sums(rows, there, codes, c, count) for c, rows, there in zip(sides, index, present, strict=True)]
     rows: list[Row] = []
-    for index in range(count):
-        first = int(np.flatnonzero(codes == index)[0])
-        b, a = int(before_slot[first]), int(after_slot[first])
-        slot_before = slots[0].iloc[b] if b != ABSENT else None
-        slot_after = slots[1].iloc[a] if a != ABSENT else None
+    for code in sorted(range(count), key=lambda code: (int(group[first[code]]), int(first[code]))):
+        at = int(first[code])
+        members = np.flatnonzero(codes == code)
+        slot_before, slot_after = (
+            c.slots.iloc[int(r[at])] if there[at] else None for c, r, there in zip(sides, index, present, strict=True)
+        )
         slot = slot_before if slot_after is None else slot_after
         assert slot is not None  # a pair has at least one side
         known = slot if slot_before is None else slot_before
         renamed = slot["canonical"] != known["canonical"]
+        shapes = [
+            {} if own is None else {name: str(own[name]) for name in ("grid", "block", "registers", "shared_memory")}
+            for own in (slot_before, slot_after)
+        ]
         rows.append(
             Row(
                 where=str(slot["inside"]),
@@ -54,34 +118,40 @@ def layer_rows(before: KindCensus, after: KindCensus, pairs: pd.DataFrame) -> li
                 recorded_before=str(known["name"]) if renamed else None,
                 canonical=str(known["canonical"]),
                 op_kind=str(slot["op_kind"]),
-                layers_before=int(sums[0][0][index]),
-                layers_after=int(sums[1][0][index]),
-                launches_before=int(sums[0][1][index]),
-                launches_after=int(sums[1][1][index]),
-                ns_before=int(sums[0][2][index].sum()),
-                ns_after=int(sums[1][2][index].sum()),
-                step_ns_before=sums[0][2][index],
-                step_ns_after=sums[1][2][index],
+                layers_before=int(sums[0][0][code]),
+                layers_after=int(sums[1][0][code]),
+                launches_before=int(sums[0][1][code]),
+                launches_after=int(sums[1][1][code]),
+                ns_before=int(sums[0][2][code].sum()),
+                ns_after=int(sums[1][2][code].sum()),
+                step_ns_before=sums[0][2][code],
+                step_ns_after=sums[1][2][code],
                 selected=bool(known["selected"]),
+                group=int(group[at]),
+                shape_before=shapes[0],
+                shape_after=shapes[1],
+                slots=(index[0][members], index[1][members]),
             )
         )
     return rows
 
 
-def _label(slot: int, slots: pd.DataFrame) -> tuple[object, ...] | None:
-    if slot == ABSENT:
-        return None
-    return tuple(slots[c].iat[slot] for c in (scope_column(slots), "canonical", "op_kind", "occurrence", "selected"))
+def _label_codes(census: KindCensus, rows: Ints, there: npt.NDArray[np.bool_]) -> Ints:
+    slots = census.slots
+    columns = [scope_column(slots), "canonical", "op_kind", "occurrence", "selected"]
+    codes, _ = pd.factorize(pd.MultiIndex.from_frame(slots[columns]))
+    return np.where(there, np.asarray(codes)[rows] if len(codes) else ABSENT, ABSENT)
 
 
-def _side_sums(slot: Ints, codes: npt.NDArray[np.intp], census: KindCensus, count: int) -> tuple[Ints, Ints, Ints]:
+def _side_sums(
+    slot: Ints, there: npt.NDArray[np.bool_], codes: npt.NDArray[np.intp], census: KindCensus, count: int
+) -> tuple[Ints, Ints, Ints]:
     """Layers, launches and nanoseconds by step of each row on one side."""
-    present = slot != ABSENT
-    layers = np.bincount(codes[present], minlength=count)
-    weights = census.slots["launches"].to_numpy()[slot[present]]
-    launches = np.bincount(codes[present], weights=weights, minlength=count).astype(np.int64)
+    layers = np.bincount(codes[there], minlength=count)
+    weights = census.slots["launches"].to_numpy()[slot[there]]
+    launches = np.bincount(codes[there], weights=weights, minlength=count).astype(np.int64)
     ns = np.zeros((count, census.kind.steps), dtype=np.int64)
-    np.add.at(ns, codes[present], census.slot_ns[slot[present]])
+    np.add.at(ns, codes[there], census.slot_ns[slot[there]])
     return layers, launches, ns
 
 
@@ -112,27 +182,24 @@ class _NamedSum:
     recorded: str
     launches: int
     step_ns: Ints
+    grid: str
 
 
-def _named_sums(table: pd.DataFrame, by_step: Ints, where: str) -> dict[tuple[str, str], _NamedSum]:
-    found: dict[tuple[str, str], _NamedSum] = {}
+def _named_sums(table: pd.DataFrame, by_step: Ints, where: str) -> dict[Launch, _NamedSum]:
+    found: dict[Launch, _NamedSum] = {}
     for (canonical, op_kind), group in table.groupby(["canonical", "op_kind"], sort=False):
         found[str(canonical), str(op_kind)] = _NamedSum(
             where=tuple(dict.fromkeys(group[where])),
             recorded=str(group["name"].iloc[0]),
             launches=int(group["launches"].sum()),
             step_ns=by_step[group.index.to_numpy()].sum(axis=0).astype(np.int64),
+            grid=" + ".join(sorted(set(group["grid"]))),
         )
     return found
 
 
-def _rows_by_name(
-    sides: Sequence[Mapping[tuple[str, str], _NamedSum]],
-    steps: tuple[int, int],
-    *,
-    outside: bool,
-) -> list[Row]:
-    absent = [_NamedSum((), "", 0, np.zeros(n, dtype=np.int64)) for n in steps]
+def _rows_by_name(sides: Sequence[Mapping[Launch, _NamedSum]], steps: tuple[int, int], *, outside: bool) -> list[Row]:
+    absent = [_NamedSum((), "", 0, np.zeros(n, dtype=np.int64), "") for n in steps]
     rows: list[Row] = []
     for key in dict.fromkeys([*sides[0], *sides[1]]):
         b, a = sides[0].get(key, absent[0]), sides[1].get(key, absent[1])
@@ -155,6 +222,8 @@ def _rows_by_name(
                 step_ns_after=a.step_ns,
                 selected=False,
                 outside=outside,
+                shape_before={"grid": b.grid},
+                shape_after={"grid": a.grid},
             )
         )
     return rows

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.comparison.model import Comparison, Finding, Fusion, Gates, LayerChange, Reason, Row, Status, Verdict
+from profkit.comparison.model import Comparison, Finding, Gates, Reason, Row, Status, StepTimes, Verdict
 from profkit.comparison.work import NOT_REPRODUCIBLE
 from profkit.counting.ranks import world_sizes
 from profkit.model.census import UNATTRIBUTED
@@ -19,15 +19,19 @@ from profkit.model.wording import are, counted, signed, were
 def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comparison:
     """`comparison` with its verdict and reasons.
 
+    The first row that fits decides:
+
     | case | verdict |
     |---|---|
     | outputs differ, or a gate fails | refuted |
     | whether a gate holds cannot be told | inconclusive |
-    | launches removed, work preserved or consistent | confirmed |
-    | launches removed, work unknown, the gate on launches holds | confirmed, on launches alone; inconclusive where the
+    | launches are gone outside the claim, or one lasts less than half of its siblings | inconclusive, by name |
+    | launches gone, outputs checked in every layer and the same | confirmed |
+    | launches gone, as many as `Gates.expect_removed` claims | confirmed, on launches alone; inconclusive where the
         outputs are not reproducible |
-    | launches removed, work unknown | inconclusive |
-    | nothing removed; something differs / nothing does | changed / neutral |
+    | launches gone, outputs not compared in every layer | inconclusive |
+    | nothing gone, `Gates.expect_faster_percent` | confirmed if the outputs are the same, else inconclusive |
+    | nothing gone; something differs / nothing does | changed / neutral |
 
     Args:
         notes: reasons already known (work, settings), listed after the verdict's own.
@@ -61,11 +65,7 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
 
 
 def _decide(comparison: Comparison, gates: Gates, *, reproducible: bool) -> tuple[Verdict, list[Reason]]:
-    gone = comparison.with_status("removed", "moved")
-    removed_per_layer = sum(f.row.launches_before for f in gone) / comparison.per[0]
-    net = comparison.net
-    falls = net is not None and net.launches_per_layer < 0 and net.launches_per_step < 0
-    checked = _check_gates(comparison, gates, gone, removed_per_layer)
+    checked = _check_gates(comparison, gates)
     reasons = [reason for _, reason in checked]
     if comparison.work == "lost":
         return "refuted", [Reason("work-lost", "The outputs are not the same: work was lost or changed."), *reasons]
@@ -73,16 +73,23 @@ def _decide(comparison: Comparison, gates: Gates, *, reproducible: bool) -> tupl
     if failed:
         return "refuted", failed + [r for r in reasons if r not in failed]
     open_ = [reason for holds, reason in checked if holds is None]
-    if open_:
-        return "inconclusive", open_ + [r for r in reasons if r not in open_]
-    if gone and falls:
-        reasons.insert(0, Reason("launches-removed", _removed_sentence(comparison, gone, removed_per_layer)))
-        if comparison.work in ("preserved", "consistent"):
+    outside_claim = [*_unexplained(comparison), *_collapsed(comparison)]
+    if open_ or outside_claim:
+        return "inconclusive", [*open_, *outside_claim, *(r for r in reasons if r not in open_)]
+    if any(layer.removed > 0 for layer in comparison.layers):
+        reasons.insert(0, Reason("launches-removed", removed_sentence(comparison)))
+        if comparison.work == "preserved":
             return "confirmed", reasons + _others_changed(comparison)
         if gates.expect_removed is not None and reproducible:
-            reasons.append(Reason("launches-alone", "Judged on launches alone: whether the work is done is not known."))
-            return "confirmed", reasons + _others_changed(comparison)
+            partly = "compared in some layers only" if comparison.work == "partly" else "not compared"
+            message = f"Judged on launches alone: outputs {partly}, so whether all work is done is not known."
+            return "confirmed", [*reasons, Reason("launches-alone", message), *_others_changed(comparison)]
         message = "Launches are gone, and whether their work is still done is not known."
+        return "inconclusive", [Reason("cannot-tell-work", message), *reasons]
+    if gates.expect_faster_percent is not None:
+        if comparison.work == "preserved":
+            return "confirmed", reasons
+        message = "The step is faster, and whether it still does the same work is not known."
         return "inconclusive", [Reason("cannot-tell-work", message), *reasons]
     everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
     different = [f for f in everything if f.status != "unchanged"]
@@ -92,6 +99,28 @@ def _decide(comparison: Comparison, gates: Gates, *, reproducible: bool) -> tupl
     if not different:
         return "neutral", [Reason("no-difference", _no_difference(comparison)), *reasons]
     return "changed", [*_differences(comparison, different), *reasons]
+
+
+def _unexplained(comparison: Comparison) -> list[Reason]:
+    """What is gone outside the claim."""
+    gone = comparison.unexplained
+    if not gone:
+        return []
+    listed = "; ".join(
+        f"{g.name} from {g.where} ({counted(round(g.per_step, 2), 'launch')} a step)" for g in gone[:_MOST_NAMES]
+    )
+    more = f"; and {len(gone) - _MOST_NAMES} more" if len(gone) > _MOST_NAMES else ""
+    message = f"Launches are gone that no claim covers and nothing explains: {listed}{more}."
+    return [Reason("gone-unexplained", message)]
+
+
+def _collapsed(comparison: Comparison) -> list[Reason]:
+    found = [(f.row.name, f.collapsed) for f in comparison.findings if f.collapsed]
+    if not found:
+        return []
+    listed = "; ".join(f"{name} in layer {', '.join(layers[:_MOST_NAMES])}" for name, layers in found[:_MOST_NAMES])
+    message = f"Launches last less than half of what they last in the other layers, and did not before: {listed}."
+    return [Reason("launch-collapsed", message)]
 
 
 def _whole_changed(comparison: Comparison) -> list[Reason]:
@@ -117,35 +146,37 @@ def _no_difference(comparison: Comparison) -> str:
     return "The same launches, and no time differs beyond noise."
 
 
-def _removed_sentence(comparison: Comparison, gone: Sequence[Finding], per_layer: float) -> str:
-    layers, steps = comparison.selected_layers[0], comparison.steps[0]
-    new = _new_launches(comparison)
-    if not in_every_layer(gone, layers):
-        touched = max(f.row.layers_before for f in gone)
-        per_step = sum(f.row.launches_before for f in gone) / steps
-        whence = f"from at most {touched} of {counted(layers, 'layer')} each"
-        return f"{counted(per_step, 'launch')} a step {are(per_step)} gone, {whence}{'; ' if new else ''}{new}."
-    moved = sum(f.row.launches_before for f in gone if f.status == "moved") / comparison.per[0]
-    text = f"{counted(per_layer, 'launch')} per layer {are(per_layer)} gone from {counted(layers, 'layer')}"
-    if moved:
-        text += f"; {moved:g} of them now run{'s' if moved == 1 else ''} outside the layers, once a step"
-    return f"{text}{'; ' if new else ''}{new}."
+def removed_sentence(comparison: Comparison) -> str:
+    """How many launches are gone from each layer, net, and from the step: ``8 launches a layer are gone from 24 layers
+    (−192 a step)``."""
+    by_count: dict[float, int] = {}
+    for layer in comparison.layers:
+        if layer.removed > 0:
+            by_count[layer.removed] = by_count.get(layer.removed, 0) + 1
+    ranks = max(comparison.before.chosen.ranks, 1)
+    of_ranks = f" of {ranks} ranks" if ranks > 1 else ""
+    listed = " and ".join(
+        f"{counted(removed, 'launch')} a layer {are(removed)} gone from {counted(layers, 'layer')}{of_ranks}"
+        for removed, layers in sorted(by_count.items(), reverse=True)[:_MOST_NAMES]
+    )
+    net = comparison.net
+    step = "" if net is None else f" ({signed(net.launches_per_step, 0)} a step)"
+    if comparison.moved:
+        step += (
+            f"; {comparison.moved} more a layer now {'runs' if comparison.moved == 1 else 'run'} elsewhere in the step"
+        )
+    return f"{listed}{step}."
 
 
 def _new_launches(comparison: Comparison) -> str:
-    """How many launches the selected layers have that they had not: ``1 launch per layer is new in 24 layers``."""
+    """How many launches the selected layers have that they had not: ``1 launch a layer is new in 24 layers``."""
     added = comparison.with_status("added")
-    layers, steps = comparison.selected_layers[1], comparison.steps[1]
-    number = sum(f.row.launches_after for f in added) / steps
-    if not added:
-        return ""
-    if all(f.row.layers_after == layers and f.row.launches_after % (layers * steps) == 0 for f in added):
-        return (
-            f"{counted(number / layers, 'launch')} per layer {are(number / layers)} new in {counted(layers, 'layer')}"
-        )
-    touched = max(f.row.layers_after for f in added)
-    return (
-        f"{counted(number, 'launch')} a step {are(number)} new, in at most {touched} of {counted(layers, 'layer')} each"
+    by_group: dict[int, float] = {}
+    for f in added:
+        by_group[f.row.group] = by_group.get(f.row.group, 0) + f.row.launches_after / comparison.per_of(f.row)[1]
+    return " and ".join(
+        f"{counted(number, 'launch')} a layer {are(number)} new in {counted(comparison.groups[group].layers, 'layer')}"
+        for group, number in by_group.items()
     )
 
 
@@ -180,8 +211,10 @@ def _more_runs(comparison: Comparison) -> list[Reason]:
     runs = min(comparison.before.independent_runs, comparison.after.independent_runs)
     needed = 0
     for f in comparison.findings:
-        times = [f.row.ns_before / comparison.steps[0], f.row.ns_after / comparison.steps[1]]
-        effect = float(comparison.thresholds.effect_ns(np.array(times) / comparison.selected_layers[0]).max())
+        per = comparison.per_of(f.row)
+        effect = float(
+            comparison.thresholds.effect_ns(np.array([f.row.ns_before / per[0], f.row.ns_after / per[1]])).max()
+        )
         if f.status == "unchanged" and abs(f.delta) >= effect and f.high > f.low:
             # The half-width shrinks with the root of the number of runs; half the difference leaves room for Holm.
             needed = max(needed, math.ceil(runs * ((f.high - f.low) / abs(f.delta)) ** 2))
@@ -211,40 +244,26 @@ def _happened(finding: Finding, steps: tuple[int, int]) -> str:
         return finding.status
     if not same_number:
         return "more launches" if row.launches_before * steps[1] < row.launches_after * steps[0] else "fewer launches"
+    if row.reshaped("grid", "block"):
+        return f"grid {row.shape_before['grid']} → {row.shape_after['grid']}" if row.reshaped("grid") else "other block"
+    if not finding.notable and finding.unlike:
+        layers = ", ".join(name for name, _ in finding.unlike[:_MOST_NAMES])
+        more = f" and {len(finding.unlike) - _MOST_NAMES} more" if len(finding.unlike) > _MOST_NAMES else ""
+        return f"other times in layer {layers}{more}"
     if not finding.notable:
         return "renamed" if row.name_before else finding.status
     return "faster" if finding.delta < 0 else "slower"
 
 
-def _check_gates(
-    comparison: Comparison, gates: Gates, gone: Sequence[Finding], removed_per_layer: float
-) -> list[tuple[bool | None, Reason]]:
+def _check_gates(comparison: Comparison, gates: Gates) -> list[tuple[bool | None, Reason]]:
     """Each condition that a flag set: whether it holds (None: that cannot be told), and what was found."""
     checked: list[tuple[bool | None, Reason]] = []
-    net, layers = comparison.net, comparison.selected_layers
     if gates.expect_removed is not None:
-        new = [f for f in other_changes(comparison) if f.status == "added" and f.row.selected]
-        # More than are gone cannot all have taken their place.
-        new += [f for fusion in comparison.fusions if _more(fusion, comparison.steps) for f in fusion.absorbers]
-        # Launches that as many others replace are gone by name only.
-        saved = not gone or (net is not None and net.launches_per_layer < 0)
-        expected = removed_per_layer == gates.expect_removed
-        unlike = _unlike_layer(comparison)
-        holds = in_every_layer(gone, layers[0]) and expected and not new and saved and unlike is None
-        wanted = gates.expect_removed
-        told = f"{counted(removed_per_layer, 'launch')} per layer {are(removed_per_layer)} gone, "
-        told += f"{wanted} {were(wanted)} expected"
-        if new:
-            told += f"; but {counted(len(new), 'other')} {are(len(new))} new, e.g. {new[0].row.name}."
-        elif unlike is not None:
-            told += (
-                f"; but not from each: layer {unlike.name} has {unlike.launches_before:g} → {unlike.launches_after:g}."
-            )
-        else:
-            told += "." if saved else "; but as many new ones took their place."
-        checked.append((holds, Reason("expected-removal" if holds else "unexpected-removal", told)))
+        checked.append(_removed(comparison, gates.expect_removed))
     if gates.expect_fused:
-        checked.append(_fused(comparison, gone))
+        checked.append(_fused(comparison, comparison.with_status("removed", "moved")))
+    if gates.expect_faster_percent is not None:
+        checked.append(_faster(comparison, gates.expect_faster_percent))
     if gates.max_launches_per_layer is not None:
         most = max(comparison.layers, key=lambda layer: layer.launches_after)
         holds = most.launches_after <= gates.max_launches_per_layer
@@ -252,9 +271,63 @@ def _check_gates(
         told = f"At most {counted(most.launches_after, 'launch')} in a layer ({most.name}); "
         told += f"{allowed:g} {were(allowed)} allowed."
         checked.append((holds, Reason("launches-within-limit" if holds else "too-many-launches", told)))
-    if gates.max_regression_percent is not None and net is not None:
+    if gates.max_regression_percent is not None and comparison.net is not None:
         checked.append(_regression(comparison, gates.max_regression_percent))
     return checked
+
+
+def _removed(comparison: Comparison, expected: int) -> tuple[bool, Reason]:
+    """Whether exactly so many launches are gone, net, from every selected layer."""
+    lost = Counter(layer.removed for layer in comparison.layers)
+    usual = lost.most_common(1)[0][0] if lost else 0.0
+    holds = set(lost) == {float(expected)}
+    gone = max(usual, 0)
+    told = f"{counted(gone, 'launch')} per layer {are(gone)} gone, net; {expected} {were(expected)} expected"
+    unlike = next((layer for layer in comparison.layers if layer.removed != usual), None)
+    if unlike is not None:
+        told += f"; but not from each: layer {unlike.name} has {unlike.launches_before:g} → {unlike.launches_after:g}"
+    elif comparison.moved and not holds:
+        told += f"; {comparison.moved} more a layer only moved: {are(comparison.moved)} launched elsewhere in the step"
+    elif usual < 0:
+        told += f"; {counted(-usual, 'more launch')} a layer {are(-usual)} there"
+    return holds, Reason("expected-removal" if holds else "unexpected-removal", f"{told}.")
+
+
+#: Step times of single processes differ by so much without a cause.
+_PROCESS_SHARE = 0.03
+
+
+def _faster(comparison: Comparison, percent: float) -> tuple[bool | None, Reason]:
+    """Whether the step takes less time by so much: untraced where that is known, as traced elsewhere."""
+    times, basis = (comparison.untraced, "untraced") if comparison.untraced else (comparison.traced, "traced")
+    if times is None or not times.before_us:
+        return None, Reason(
+            "faster-unknown", "Whether the step is faster cannot be told: no times of it were recorded."
+        )
+    share = -times.delta_us / times.before_us * 100
+    half = _half_width_us(times, comparison) / times.before_us * 100
+    low, high = share - half, share + half
+    told = (
+        f"The {basis} step is {signed(share, 1)} % faster ({times.before_us:.1f} → {times.after_us:.1f} µs; between "
+        f"{signed(low, 1)} and {signed(high, 1)} %); at least {percent:g} % were expected."
+    )
+    if low >= percent:
+        return True, Reason("expected-faster", told)
+    return (False, Reason("not-faster", told)) if high < percent else (None, Reason("faster-unknown", told))
+
+
+def _half_width_us(times: StepTimes, comparison: Comparison) -> float:
+    """Half of the interval of a difference of step times: over runs where both sides have several, else the spread of
+    the replays and what single processes differ by."""
+    from scipy import special  # slow to import, and only this gate needs it
+
+    runs = (times.runs_before, times.runs_after)
+    if comparison.samples == "runs" and min(map(len, runs)) > 1:
+        parts = [float(np.var(side, ddof=1)) / len(side) for side in runs]
+        freedom = sum(map(len, runs)) - 2
+        confidence = comparison.thresholds.confidence
+        return float(special.stdtrit(freedom, 0.5 + confidence / 2) * math.sqrt(sum(parts)))
+    return times.spread_us / 2 + _PROCESS_SHARE * times.before_us
 
 
 def _fused(comparison: Comparison, gone: Sequence[Finding]) -> tuple[bool | None, Reason]:
@@ -268,22 +341,6 @@ def _fused(comparison: Comparison, gone: Sequence[Finding]) -> tuple[bool | None
         )
         return None, Reason("fusion-unknown", message)
     return False, Reason("no-fusion", "A fusion was expected, and none was found.")
-
-
-def _unlike_layer(comparison: Comparison) -> LayerChange | None:
-    """A selected layer that lost another number of launches than most."""
-    lost = [round(layer.launches_before - layer.launches_after, 6) for layer in comparison.layers]
-    usual = Counter(lost).most_common(1)[0][0] if lost else 0.0
-    return next((layer for layer, n in zip(comparison.layers, lost, strict=True) if n != usual), None)
-
-
-def _more(fusion: Fusion, steps: tuple[int, int]) -> bool:
-    """Whether more launches are new at a place than are gone from it."""
-    gone, new = (
-        sum(f.row.launches_before for f in fusion.removed),
-        sum(f.row.launches_after for f in fusion.absorbers),
-    )
-    return fusion.evidence == "replaced" and new * steps[0] > gone * steps[1]
 
 
 def _regression(comparison: Comparison, percent: float) -> tuple[bool | None, Reason]:
@@ -345,12 +402,11 @@ def statuses_of(rows: Sequence[Row], notable: Sequence[bool], steps: tuple[int, 
     """The status of each row.
 
     Args:
-        notable: whether each row's time differs.
+        notable: whether each row's time differs, in all layers together or in one.
         steps: of either side.
         layers: how many are selected.
     """
     statuses = [_status(row, differs, steps) for row, differs in zip(rows, notable, strict=True)]
-    _mark_partial(rows, statuses)
     _mark_moved(rows, statuses, steps, layers)
     return statuses
 
@@ -361,23 +417,8 @@ def _status(row: Row, notable: bool, steps: tuple[int, int]) -> Status:
     if row.launches_after and not row.launches_before:
         return "added"
     per_step = row.launches_before * steps[1] != row.launches_after * steps[0]
-    return "changed" if notable or per_step or row.name_before is not None else "unchanged"
-
-
-def _mark_partial(rows: Sequence[Row], statuses: list[Status]) -> None:
-    """A launch that is gone from some layers and stays in others is changed, not removed."""
-    judged = list(zip(rows, statuses, strict=True))
-    kept = {_identity(r) for r, s in judged if s in ("changed", "unchanged")}
-    most: dict[bool, int] = {}
-    for row in rows:
-        most[row.selected] = max(most.get(row.selected, 0), row.layers_before)
-    for index, (row, status) in enumerate(judged):
-        if status == "removed" and row.layers_before < most[row.selected] and _identity(row) in kept:
-            statuses[index] = "changed"
-
-
-def _identity(row: Row) -> tuple[bool, str, str, str]:
-    return row.selected, row.where, row.canonical, row.op_kind
+    differs = notable or per_step or row.name_before is not None or row.reshaped("grid", "block")
+    return "changed" if differs else "unchanged"
 
 
 def _mark_moved(rows: Sequence[Row], statuses: list[Status], steps: tuple[int, int], layers: int) -> None:

@@ -1,16 +1,17 @@
-"""Is the work still done? Digests and references decide where there are some, else what the trace shows instead."""
+"""Is the work still done? Only outputs that were compared tell it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from profkit.comparison.model import Finding, Fusion, Input, Reason, Work
+from profkit.comparison.model import Input, Reason, Work
 from profkit.model.run import ReferenceRecord, ReferencesRecord
+from profkit.model.scope import LAYER
 from profkit.model.wording import counted
 from profkit.runs import run_dir
 
@@ -18,8 +19,6 @@ from profkit.runs import run_dir
 NOT_REPRODUCIBLE = "digests-not-reproducible"
 #: The code of digests beside a trace that they were not captured with; work is unknown likewise.
 OF_ANOTHER_TRACE = "digests-of-another-trace"
-#: With these, what the traces show decides nothing about the work.
-LASTING = (NOT_REPRODUCIBLE, OF_ANOTHER_TRACE)
 
 
 @dataclass(frozen=True)
@@ -31,33 +30,56 @@ class Digests:
     references: ReferencesRecord | None
 
 
-def from_digests(before: Input, after: Input) -> tuple[Work, Reason] | None:
-    """The answer of the two runs' output digests; None where a side has none or they are not of the same inputs."""
+def judged(before: Input, after: Input) -> tuple[Work, list[Reason]]:
+    """What the outputs of the two sides say: preserved only where outputs of every layer were compared."""
     runs = [*before.runs, *after.runs]
     # First of all: outputs that differ by themselves cannot be told from lost work, whatever else is on record.
     unsteady = [run.label for run in runs if run.record and run.record.untraced_digests_equal is False]
     if unsteady:
         message = f"{unsteady[0]} gave other outputs when it ran without the profiler, so digests tell nothing."
-        return "unknown", Reason(NOT_REPRODUCIBLE, message)
+        return "unknown", [Reason(NOT_REPRODUCIBLE, message)]
     strange = [run.label for run in runs if _digests(run) is not None and _replaced(run)]
     if strange:
         message = f"The output digests of {strange[0]} may be another recording's, so they tell nothing about its work."
-        return "unknown", Reason(OF_ANOTHER_TRACE, message)
+        return "unknown", [Reason(OF_ANOTHER_TRACE, message)]
     for side in (before, after):
         if _disagree(side):
             message = f"The runs of {side.label} do not agree on their own outputs, so digests tell nothing."
-            return "unknown", Reason(NOT_REPRODUCIBLE, message)
+            return "unknown", [Reason(NOT_REPRODUCIBLE, message)]
     sides = [_by_inputs(before), _by_inputs(after)]
     if not all(sides):
-        return None
+        message = (
+            "No outputs were compared, so nothing shows that all work is still done. Capture both sides with profkit "
+            "capture, or judge launches alone with --expect-removed."
+        )
+        return "unknown", [Reason("outputs-not-compared", message)]
     shared = [inputs for inputs in sides[0] if inputs in sides[1]]
-    judged = _judged(before.label, _together(sides[0], shared), after.label, _together(sides[1], shared))
+    one, other = _together(sides[0], shared), _together(sides[1], shared)
+    work, why = _compared(before.label, one, after.label, other)
     left = _not_compared(before, after, shared)
     # What differs in one rank is lost, whatever cannot be compared in others.
-    return judged if left is None or judged[0] == "lost" else ("unknown", left)
+    if left is not None and work != "lost":
+        return "unknown", [left]
+    missing = _layers_without_outputs(before, after, one.outputs)
+    if work == "preserved" and missing:
+        listed = ", ".join(map(str, missing[:_LISTED])) + (" …" if len(missing) > _LISTED else "")
+        message = f"No compared output names layer {listed}: {len(missing)} of the trace's layers are not checked."
+        return "partly", [why, Reason("outputs-partly", message)]
+    return work, [why]
 
 
-def _judged(before: str, first: Digests, after: str, second: Digests) -> tuple[Work, Reason]:
+#: Layers that a sentence lists.
+_LISTED = 6
+
+
+def _layers_without_outputs(before: Input, after: Input, outputs: Iterable[str]) -> list[int]:
+    """Numbers of layers that a trace shows and that no output names."""
+    named = {int(found.group(1)) for name in outputs if (found := LAYER.search(name))}
+    shown = {int(n) for side in (before, after) for n in side.chosen.layers["number"].unique()}
+    return sorted(shown - named)
+
+
+def _compared(before: str, first: Digests, after: str, second: Digests) -> tuple[Work, Reason]:
     """The answer of the digests that both sides have on the same inputs.
 
     Args:
@@ -74,40 +96,15 @@ def _judged(before: str, first: Digests, after: str, second: Digests) -> tuple[W
     said = _digest_notes(first)
     different = [name for name in one if one[name] != other[name]]
     if different:
-        judged = _judge_by_references(different, (before, first), (after, second))
-        if judged is not None:
-            return judged
-        message = f"{len(different)} of {len(one)} output digests differ, e.g. {different[0]}{said}."
-        return "lost", Reason("digests-differ", message)
+        by_references = _judge_by_references(different, (before, first), (after, second))
+        if by_references is not None:
+            return by_references
+        message = (
+            f"{len(different)} of {len(one)} output digests differ, e.g. {different[0]}{said}. Whether by more than "
+            "reordered arithmetic does, digests alone cannot tell: capture both sides again."
+        )
+        return "unknown", Reason("outputs-differ-in-bits", message)
     return "preserved", Reason("digests-equal", f"All {len(one)} output digests are equal, bit for bit{said}.")
-
-
-def from_trace(gone: Sequence[Finding], fusions: Sequence[Fusion], *, dispatched: bool) -> tuple[Work, Reason]:
-    """Without digests: consistent only if each launch that is gone is accounted for by what the trace shows.
-
-    Args:
-        gone: launches removed from the layers or moved out of them.
-        dispatched: the launches were counted by the dispatch profiler, which computes outputs only where it is told.
-    """
-    accounted = {id(f) for fusion in fusions if _took_time(fusion) for f in fusion.removed}
-    accounted |= {id(f) for f in gone if f.status == "moved"}
-    open_ = [f for f in gone if id(f) not in accounted]
-    if not open_:
-        message = "Each launch that is gone runs elsewhere, or another kernel grew or appeared in its place."
-        return "consistent", Reason("work-consistent", message)
-    how = "with --run-bodies" if dispatched else "with profkit capture"
-    message = (
-        f"No digests, and nothing shows who does the work of {counted(len(open_), 'removed launch')}, e.g. "
-        f"{open_[0].row.name}. Capture both sides {how} for output digests, or judge launches alone with "
-        "--expect-removed."
-    )
-    return "unknown", Reason("work-unknown", message)
-
-
-def _took_time(fusion: Fusion) -> bool:
-    """A launch that grew beyond noise, or a new one that takes time, may do the work; one of unchanged time does not
-    show that it does, whatever its name."""
-    return fusion.evidence != "adjacent" and any(f.notable and f.delta > 0 for f in fusion.absorbers)
 
 
 def _digests(entry: Input) -> Digests | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from profkit.comparison.effects import gap_us
 from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason, Row, StepTimes
-from profkit.comparison.verdict import in_every_layer, other_changes
+from profkit.comparison.verdict import other_changes
 from profkit.counting.floor import FACTOR
 from profkit.counting.ranks import ranks_by_job
 from profkit.model.wording import are, counted, signed
@@ -41,8 +41,10 @@ def report(comparison: Comparison) -> Iterator[Block]:
     yield Gap("page")
     if comparison.findings:
         table = diff_table.build(comparison)
-        yield Gap("screen")
-        yield _table("in the layer", [*table.rows, table.total], comparison)
+        for index, part in enumerate(table.parts):
+            rows = [part.total] if part.same and len(table.parts) > 1 else [*part.rows, part.total]
+            yield Gap("screen" if index == 0 else None)
+            yield _table(part.title, rows, comparison)
         outside = [*table.outside, *([table.outside_rest] if table.outside_rest else [])]
         if outside:
             yield Gap("screen")
@@ -87,16 +89,43 @@ def sentences(comparison: Comparison, table: DiffTable) -> Iterator[str | None]:
 
 
 def headline(comparison: Comparison) -> str:
-    """The verdict and its first reason."""
-    reason = comparison.reasons[0].message if comparison.reasons else ""
-    return f"{comparison.verdict.upper()}: {reason}" if reason else comparison.verdict.upper()
+    """The verdict and its first reason; where launches are gone, what it stands on: launches, work and times."""
+    reason = comparison.reasons[0] if comparison.reasons else None
+    if reason is None:
+        return comparison.verdict.upper()
+    if comparison.verdict != "confirmed" or reason.code != "launches-removed":
+        return f"{comparison.verdict.upper()}: {reason.message}"
+    work = {
+        "preserved": f"outputs equal in all {counted(_model_layers(comparison), 'layer')}",
+        "partly": "outputs compared in some layers only",
+    }.get(comparison.work, "outputs not compared")
+    alone = "" if comparison.work == "preserved" else " (launches only)"
+    return f"CONFIRMED{alone}: {'; '.join([f'{reason.message[:-1]}, {work}', *_times(comparison)])}."
+
+
+def _model_layers(comparison: Comparison) -> int:
+    return len(comparison.before.chosen.layers) // comparison.before.chosen.ranks
+
+
+def _times(comparison: Comparison) -> Iterator[str]:
+    """What the layer and the step gained."""
+    net = comparison.net
+    if net is None or not comparison.timed:
+        return
+    times, how = (comparison.untraced, "") if comparison.untraced else (comparison.traced, " traced")
+    told = f"{_us(net.ns_per_layer)} µs a layer"
+    yield told if times is None else f"{told}, step{how} {_change_in_brief(times)}"
+
+
+def _change_in_brief(times: StepTimes) -> str:
+    return f"{times.before_us:.1f} → {times.after_us:.1f} µs ({_percent(times.delta_us / times.before_us)})"
 
 
 _WORK_CODES = frozenset(
     {
-        *("digests-equal", "digests-differ", "outputs-missing", "digests-of-other-inputs"),
-        *("outputs-within-tolerance", "outputs-off-reference", "references-differ"),
-        *("work-consistent", "work-unknown"),
+        *("digests-equal", "outputs-differ-in-bits", "outputs-missing", "digests-of-other-inputs", "digests-missing"),
+        *("outputs-within-tolerance", "outputs-off-reference", "references-differ", "outputs-differ"),
+        *("outputs-not-compared", "outputs-partly"),
     }
 )
 
@@ -138,17 +167,20 @@ def describe(entry: Input) -> str:
 
 def scope_lines(comparison: Comparison, table: DiffTable) -> list[str]:
     """Launches and time by scope, per layer and per step."""
-    if len(table.scopes) < 2:
-        return []
     lines = []
-    for scope in (scope for scope in table.scopes if scope.launches_change):
-        text = (
-            f"{scope.where}: {count(scope.launches_before)} → {count(scope.launches_after)} launches a layer, "
-            f"{count(scope.launches_before * table.layers)} → {count(scope.launches_after * table.layers)} a step"
-        )
-        if comparison.timed:
-            text += f"; {hundredths(scope.us_before)} → {hundredths(scope.us_after)} µs a layer"
-        lines.append(text + ".")
+    for part in table.parts:
+        if len(part.scopes) < 2:
+            continue
+        layers = f"{part.title[:1].upper()}{part.title[1:]}, " if len(table.parts) > 1 else ""
+        for scope in (scope for scope in part.scopes if scope.launches_change):
+            text = (
+                f"{layers}{scope.where}: {count(scope.launches_before)} → {count(scope.launches_after)} launches a "
+                f"layer, {count(scope.launches_before * part.layers)} → {count(scope.launches_after * part.layers)} a "
+                "step"
+            )
+            if comparison.timed:
+                text += f"; {hundredths(scope.us_before)} → {hundredths(scope.us_after)} µs a layer"
+            lines.append(text + ".")
     return lines
 
 
@@ -174,7 +206,7 @@ def floor_line(comparison: Comparison) -> str | None:
             "estimate it. --floor-us gives it."
         )
     judged = [f for f in gone if f.row.op_kind == "kernel"]
-    everywhere = in_every_layer(judged, comparison.selected_layers[0])
+    everywhere = len(comparison.groups) == 1
     per = comparison.per[0] if everywhere else comparison.steps[0]
     number, at_floor = (
         sum(f.row.launches_before for f in some) / per
@@ -236,13 +268,13 @@ def _leaves_open(finding: Finding, comparison: Comparison) -> bool:
     """Whether the interval of an unchanged launch holds changes that would count."""
     if math.isnan(finding.low):
         return False
-    per = comparison.selected_layers[0] if finding.row.selected else 1
-    return max(-finding.low, finding.high) >= _least_ns(finding.row, comparison, per)
+    return max(-finding.low, finding.high) >= _least_ns(finding.row, comparison)
 
 
-def _least_ns(row: Row, comparison: Comparison, layers: int) -> float:
+def _least_ns(row: Row, comparison: Comparison) -> float:
     """By how much the time of a launch must change to count."""
-    larger_ns = max(row.ns_before / comparison.steps[0], row.ns_after / comparison.steps[1]) / layers
+    per = comparison.per_of(row)
+    larger_ns = max(row.ns_before / per[0], row.ns_after / per[1])
     return float(comparison.thresholds.effect_ns(np.array(larger_ns)))
 
 
@@ -259,14 +291,18 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
     net = comparison.net
     if net is None:
         return None
-    launches = count(table.total.launches_change, sign=True)
-    layers, selected = len(comparison.before.chosen.layers), table.layers
+    layers, selected = len(comparison.before.chosen.layers), comparison.selected_layers[0]
     whole = selected == layers and not comparison.elsewhere
     per_step = net.launches_per_step if whole else net.launches_per_layer * selected
-    text = f"Net: {launches} launches a layer, {_launches(per_step)} a step"
+    texts = [
+        f"{count(part.total.launches_change, sign=True)} launches {'a layer' if len(table.parts) == 1 else part.title}"
+        for part in table.parts
+    ]
+    text = f"Net: {', '.join([*texts, f'{_launches(per_step)} a step'])}"
     if comparison.timed:
         interval = "" if math.isnan(net.low) else f" (95 % CI {_us(net.low)} to {_us(net.high)})"
-        text += f"; {hundredths(table.total.us_change, sign=True)} µs a layer{interval}, "
+        us = table.parts[0].total.us_change if len(table.parts) == 1 else round(net.ns_per_layer / 10)
+        text += f"; {hundredths(us, sign=True)} µs a layer{interval}, "
     if not whole:
         # A step runs all its layers, whichever are selected.
         selection = f"what is selected of its {counted(layers, 'layer')}"
@@ -380,16 +416,18 @@ def _ends(row: TableRow) -> list[str]:
 _EVIDENCE = {
     "renamed": "the launch there, under a new name",
     "grew": "which grew beyond noise",
+    "rebuilt": "whose registers or shared memory changed",
 }
 
 
 def fusion_line(comparison: Comparison, table: DiffTable, fusion: Fusion) -> str:
     """One fusion, or replacement; its numbers are sums of the table's rows."""
-    per_layer = sum(f.row.launches_before for f in fusion.removed) / comparison.per[0]
+    per = comparison.per_of(fusion.removed[0].row)
+    per_layer = sum(f.row.launches_before for f in fusion.removed) / per[0]
     gone = f"{counted(per_layer, 'launch')} a layer ({where(fusion.removed)})"
     changed = "absorbed"
     if fusion.evidence == "replaced":
-        new = sum(f.row.launches_after for f in fusion.absorbers) / comparison.per[1]
+        new = sum(f.row.launches_after for f in fusion.absorbers) / per[1]
         text = f"Replaced, not fused: {gone} by {counted(new, 'new launch')} at the same place ({_named(fusion)})"
         changed = "added"
     elif fusion.evidence == "new":
@@ -427,7 +465,7 @@ def _neighbour(comparison: Comparison, table: DiffTable, neighbour: Finding) -> 
     """What the time of the launch behind the ones that are gone did, which did not grow beyond noise."""
     if neighbour.status == "changed" and neighbour.delta < 0:
         return "which got faster, not slower"
-    if abs(neighbour.delta) < _least_ns(neighbour.row, comparison, comparison.selected_layers[0]):
+    if abs(neighbour.delta) < _least_ns(neighbour.row, comparison):
         return "whose time changed by less than what counts"
     if math.isnan(neighbour.low):
         return "whose change of time has no interval, and shows nothing"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 from msgspec import Struct
@@ -61,6 +61,13 @@ class Two(Struct, frozen=True, kw_only=True):
     after: int
 
 
+class Unlike(Struct, frozen=True, kw_only=True):
+    """One layer of a launch."""
+
+    layer: str
+    us_delta: Us
+
+
 class FindingEntry(Struct, frozen=True, kw_only=True):
     """A launch, compared."""
 
@@ -70,8 +77,12 @@ class FindingEntry(Struct, frozen=True, kw_only=True):
     kind: str
     scope: str
     status: Status
-    layers_before: Annotated[int, says("in how many layers it is.")]
-    layers_after: int
+    layers: Annotated[Sequence[str], says("the layers whose launch it is; all of them alike.")]
+    grid: Annotated[tuple[str, str] | None, says("before and after; null where the recordings do not say.")]
+    registers: Annotated[tuple[str, str] | None, says("a thread, before and after.")]
+    shared_memory: Annotated[tuple[str, str] | None, says("bytes a block, before and after.")]
+    unlike: Annotated[Sequence[Unlike], says("layers whose time changed otherwise than that of the others.")]
+    collapsed: Annotated[Sequence[str], says("layers in which it lasts less than half of what it lasts in the others.")]
     launches_before: float
     launches_after: float
     us_before: Us
@@ -92,6 +103,14 @@ class ScopeSum(Struct, frozen=True, kw_only=True):
     launches_per_step_after: float
     us_before: Us
     us_after: Us
+
+
+class GoneEntry(Struct, frozen=True, kw_only=True):
+    """Launches of one name that are gone outside the claim."""
+
+    name: str
+    where: str
+    per_step: float
 
 
 class FusionEntry(Struct, frozen=True, kw_only=True):
@@ -130,7 +149,7 @@ class StepChange(Struct, frozen=True, kw_only=True):
     runs_after_us: Sequence[float]
 
 
-class DiffDocument(Struct, frozen=True, kw_only=True, tag_field="schema", tag="profkit.diff/1"):
+class DiffDocument(Struct, frozen=True, kw_only=True, tag_field="schema", tag="profkit.diff/2"):
     """What `profkit diff --format json` prints. Launches and µs are per layer per step in layers, else per step.
 
     The ranks of one job are one run, and their replays are averaged replay by replay.
@@ -156,6 +175,10 @@ class DiffDocument(Struct, frozen=True, kw_only=True, tag_field="schema", tag="p
     elsewhere: Annotated[Sequence[FindingEntry], says("layers or scopes that were not selected, per step.")]
     outside: Annotated[Sequence[FindingEntry], says("what runs outside layers, per step.")]
     scopes: Sequence[ScopeSum]
+    removed_per_layer: Annotated[Mapping[str, float], says("launches gone from each selected layer, net.")]
+    moved_per_layer: Annotated[int, says("launches a layer that run elsewhere in the step now.")]
+    unexplained: Annotated[Sequence[GoneEntry], says("what is gone outside the claim.")]
+    clock: Annotated[float, says("by what all launches alike last longer after; 1 where they do not.")]
     fusions: Sequence[FusionEntry]
     roles: Annotated[RoleChanges | None, says("null where the two cannot be compared.")]
     ranks: Annotated[Sequence[RankChange], says("empty without ranks.")]
@@ -174,7 +197,7 @@ _STATUSES: Sequence[Status] = ("removed", "added", "changed", "moved", "unchange
 def report(comparison: Comparison) -> DiffDocument:
     """Everything that the diff says."""
     before, after = comparison.selected_layers
-    findings = [_finding(f, comparison, comparison.per) for f in comparison.findings]
+    findings = [_finding(f, comparison, comparison.per_of(f.row)) for f in comparison.findings]
     roles, changes, skew = ranks.compared(comparison) if comparison.findings else (None, [], None)
     return DiffDocument(
         verdict=comparison.verdict,
@@ -191,6 +214,10 @@ def report(comparison: Comparison) -> DiffDocument:
         elsewhere=[_finding(f, comparison, comparison.steps) for f in comparison.elsewhere],
         outside=[_finding(f, comparison, comparison.steps) for f in comparison.outside],
         scopes=_scopes(comparison),
+        removed_per_layer={layer.name: layer.removed for layer in comparison.layers},
+        moved_per_layer=comparison.moved,
+        unexplained=[GoneEntry(name=g.name, where=g.where, per_step=g.per_step) for g in comparison.unexplained],
+        clock=comparison.clock,
         fusions=[_fusion(f) for f in comparison.fusions],
         roles=roles,
         ranks=changes,
@@ -257,8 +284,12 @@ def _finding(finding: Finding, comparison: Comparison, per: tuple[int, int]) -> 
         kind=row.op_kind,
         scope=row.where,
         status=finding.status,
-        layers_before=row.layers_before,
-        layers_after=row.layers_after,
+        layers=list(comparison.groups[row.group].names) if row.selected else [],
+        grid=_both(row, "grid"),
+        registers=_both(row, "registers"),
+        shared_memory=_both(row, "shared_memory"),
+        unlike=[Unlike(layer=layer, us_delta=_us(delta)) for layer, delta in finding.unlike],
+        collapsed=finding.collapsed,
         launches_before=row.launches_before / per[0],
         launches_after=row.launches_after / per[1],
         us_before=_us(row.ns_before / per[0]) if timed else None,
@@ -268,6 +299,11 @@ def _finding(finding: Finding, comparison: Comparison, per: tuple[int, int]) -> 
         p=None if math.isnan(finding.p) else finding.p,
         floor=comparison.at_floor(finding),
     )
+
+
+def _both(row: Row, name: str) -> tuple[str, str] | None:
+    before, after = row.shape_before.get(name, ""), row.shape_after.get(name, "")
+    return (before, after) if {before, after}.isdisjoint({"", "-1"}) else None
 
 
 def _scopes(comparison: Comparison) -> list[ScopeSum]:

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from profkit.comparison.model import Comparison, Finding
+from profkit.comparison.model import Comparison, Finding, Group
 from profkit.reporters import blocks
 
-#: With more unchanged launches than this in a layer, they share one row.
+#: With more unchanged launches than this in a layer, those beside no change share rows.
 MAX_UNCHANGED_ROWS = 12
 _HUNDREDTH_US = Fraction(10)
 _HUNDREDTH = Fraction(1, 100)
@@ -47,45 +47,84 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class DiffTable:
-    """The selected layers' rows, their sums by the outermost scope inside the layer, and the total; and, apart, the
-    rows outside layers (per step) that are not the same before and after. `printed` finds a row by its finding's id."""
+class Part:
+    """The rows of alike layers, their sums by the outermost scope inside the layer, and the total.
 
+    Args:
+        title: which layers, where there are others.
+    """
+
+    title: str
     rows: Sequence[TableRow]
     scopes: Sequence[TableRow]
     total: TableRow
+    layers: int
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs in these layers."""
+        return all(row.status in ("unchanged", "") for row in self.rows)
+
+
+@dataclass(frozen=True)
+class DiffTable:
+    """A part for each group of selected layers; and, apart, the rows outside layers (per step) that are not the same
+    before and after. `printed` finds a row by its finding's id."""
+
+    parts: Sequence[Part]
     outside: Sequence[TableRow]
     outside_rest: TableRow | None
-    layers: int
     printed: Mapping[int, TableRow]
 
 
 def build(comparison: Comparison) -> DiffTable:
     """The table of a comparison that has findings."""
-    layers = comparison.selected_layers[0]
-    rows = _rows(comparison.findings, comparison, layers)
-    total = replace(_sum(rows, "", "total"), total=True)
-    by_scope: dict[str, list[TableRow]] = {}
-    for row in rows:
-        by_scope.setdefault(row.where.split("/")[0], []).append(row)
-    scopes = [_sum(members, scope or "(layer itself)", "") for scope, members in by_scope.items()]
+    parts: list[Part] = []
+    printed: dict[int, TableRow] = {}
+    groups = [group for group in comparison.groups if group.selected]
+    for group in groups:
+        findings = [f for f in comparison.findings if f.row.group == group.index]
+        rows = _rows(findings, comparison)
+        printed |= {id(f): row for f, row in zip(findings, rows, strict=True)}
+        total = replace(_sum(rows, "", "total"), total=True)
+        by_scope: dict[str, list[TableRow]] = {}
+        for row in rows:
+            by_scope.setdefault(row.where.split("/")[0], []).append(row)
+        scopes = [_sum(members, scope or "(layer itself)", "") for scope, members in by_scope.items()]
+        title = layers_title(group) if len(groups) > 1 else "in the layer"
+        parts.append(Part(title, _folded(rows), scopes, total, group.layers))
     outside_all = [*comparison.elsewhere, *comparison.outside]
-    outside = _rows(outside_all, comparison, 1)
+    outside = _rows(outside_all, comparison)
+    printed |= {id(f): row for f, row in zip(outside_all, outside, strict=True)}
     differ = [r for r in outside if r.status != "unchanged"]
     same = [r for r in outside if r.status == "unchanged"]
     rest = _sum(same, "", f"{len(same)} unchanged") if same else None
-    found = [*comparison.findings, *outside_all]
-    printed = {id(f): row for f, row in zip(found, [*rows, *outside], strict=True)}
-    return DiffTable(_collapsed(rows), scopes, total, differ, rest, layers, printed)
+    return DiffTable(parts, differ, rest, printed)
 
 
-def _rows(findings: Sequence[Finding], comparison: Comparison, layers: int) -> list[TableRow]:
-    per = [Fraction(1, layers * s) for s in comparison.steps]
+#: Layers that a title names.
+_NAMED = 4
+
+
+def layers_title(group: Group) -> str:
+    """Which layers: ``in each of 23 layers (0, 1, 2, 3, …)``."""
+    listed = ", ".join(group.names[:_NAMED]) + (", …" if group.layers > _NAMED else "")
+    return f"in layer {listed}" if group.layers == 1 else f"in each of {group.layers} layers ({listed})"
+
+
+def _rows(findings: Sequence[Finding], comparison: Comparison) -> list[TableRow]:
+    per = [[Fraction(1, n) for n in comparison.per_of(f.row)] for f in findings]
     before, after = blocks.apportion_pair(
-        [f.row.ns_before * per[0] for f in findings], [f.row.ns_after * per[1] for f in findings], _HUNDREDTH_US
+        [f.row.ns_before * b for f, (b, _) in zip(findings, per, strict=True)],
+        [f.row.ns_after * a for f, (_, a) in zip(findings, per, strict=True)],
+        _HUNDREDTH_US,
     )
-    launches_before = blocks.apportioned([f.row.launches_before * per[0] for f in findings], _HUNDREDTH)
-    launches_after = blocks.apportioned([f.row.launches_after * per[1] for f in findings], _HUNDREDTH)
+    launches_before = blocks.apportioned(
+        [f.row.launches_before * b for f, (b, _) in zip(findings, per, strict=True)], _HUNDREDTH
+    )
+    launches_after = blocks.apportioned(
+        [f.row.launches_after * a for f, (_, a) in zip(findings, per, strict=True)], _HUNDREDTH
+    )
     return [
         TableRow(
             where=f.row.where,
@@ -124,8 +163,22 @@ def _sum(rows: Sequence[TableRow], where: str, name: str) -> TableRow:
     )
 
 
-def _collapsed(rows: Sequence[TableRow]) -> list[TableRow]:
-    same = [r for r in rows if r.status == "unchanged"]
-    if len(same) <= MAX_UNCHANGED_ROWS:
+def _folded(rows: Sequence[TableRow]) -> list[TableRow]:
+    """`rows` with stretches of unchanged launches summed up, but for those beside a change."""
+    if sum(row.status == "unchanged" for row in rows) <= MAX_UNCHANGED_ROWS:
         return list(rows)
-    return [*(r for r in rows if r.status != "unchanged"), _sum(same, "", f"{len(same)} unchanged launches")]
+    shown: list[TableRow] = []
+    stretch: list[TableRow] = []
+    for index, row in enumerate(rows):
+        beside = any(other.status != "unchanged" for other in rows[max(index - 1, 0) : index + 2])
+        if not beside:
+            stretch.append(row)
+            continue
+        shown += _fold(stretch)
+        stretch = []
+        shown.append(row)
+    return shown + _fold(stretch)
+
+
+def _fold(rows: Sequence[TableRow]) -> list[TableRow]:
+    return list(rows) if len(rows) < 2 else [_sum(rows, "", f"… {len(rows)} unchanged …")]

@@ -1,0 +1,136 @@
+"""What is gone, net: counted over the layers of either side, the rest of the step, and the rest of the recording.
+
+A launch that left the layers for another stream, graph, range or the eager part of the step is not gone. What is gone
+from some of alike layers, or from outside them, is outside any claim and is told by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+
+from profkit.comparison.model import Gone, Group, Input, Launch, Row
+from profkit.model.census import KindCensus
+from profkit.model.names import display
+
+#: Launches of each name, a step of one rank.
+PerStep = Mapping[Launch, Fraction]
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Launches that are gone, net.
+
+    Args:
+        by_group: from each layer of a selected group, without those that are new in it or moved.
+        moved: of those of a selected layer, how many run elsewhere in the step now.
+        unexplained: what is gone outside any claim.
+    """
+
+    by_group: Sequence[Fraction]
+    moved: int
+    unexplained: Sequence[Gone]
+
+    @property
+    def lowest(self) -> Fraction:
+        """From the selected layer that lost least."""
+        return min(self.by_group, default=Fraction())
+
+
+def removal(
+    sides: tuple[Input, Input], censuses: tuple[KindCensus, KindCensus], groups: Sequence[Group], rows: Sequence[Row]
+) -> Removal:
+    """Count what is gone.
+
+    Args:
+        censuses: what is compared of the sides.
+        groups: all of them, selected or not.
+        rows: all of the comparison.
+    """
+    ranks = censuses[0].ranks
+    chosen = [group for group in groups if group.selected]
+    steps = (censuses[0].kind.steps, censuses[1].kind.steps)
+    changes = [_change(group, steps) for group in chosen]
+    gone: dict[Launch, Fraction] = defaultdict(Fraction)
+    new: dict[Launch, Fraction] = defaultdict(Fraction)
+    for group, change in zip(chosen, changes, strict=True):
+        for launch, by in change.items():
+            (new if by > 0 else gone)[launch] += abs(by) * Fraction(group.layers, ranks)
+    elsewhere = _elsewhere(sides, censuses, rows)
+    layers = Fraction(sum(group.layers for group in chosen), ranks)
+    left = {launch: min(by, max(elsewhere.get(launch, Fraction()), Fraction())) for launch, by in gone.items()}
+    moved = floor(sum(left.values(), Fraction()) / layers) if layers else 0
+    unexplained = [
+        *_partial(chosen, changes, ranks),
+        *(
+            Gone(display(launch[0]), "outside the selected layers", float(-by - new.get(launch, Fraction())))
+            for launch, by in elsewhere.items()
+            if -by > new.get(launch, Fraction())
+        ),
+    ]
+    return Removal([-sum(change.values(), Fraction()) - moved for change in changes], moved, unexplained)
+
+
+def _change(group: Group, steps: tuple[int, int]) -> dict[Launch, Fraction]:
+    """After minus before of each name, in one layer of a group and one step."""
+    return {
+        launch: by
+        for launch in {**group.before, **group.after}
+        if (by := Fraction(group.after.get(launch, 0), steps[1]) - Fraction(group.before.get(launch, 0), steps[0]))
+    }
+
+
+def _elsewhere(
+    sides: tuple[Input, Input], censuses: tuple[KindCensus, KindCensus], rows: Sequence[Row]
+) -> dict[Launch, Fraction]:
+    """After minus before of each name outside the selected layers: in the step, and what there is more of in
+    the rest of the recording."""
+    passes = (censuses[0].passes, censuses[1].passes)
+    found: dict[Launch, Fraction] = defaultdict(Fraction)
+    for row in rows:
+        if not row.selected:
+            by = Fraction(row.launches_after, passes[1]) - Fraction(row.launches_before, passes[0])
+            found[row.canonical, row.op_kind] += by
+    before, after = (_beyond(side, n) for side, n in zip(sides, passes, strict=True))
+    for launch in {**before, **after}:
+        found[launch] += max(after.get(launch, Fraction()) - before.get(launch, Fraction()), Fraction())
+    return found
+
+
+def _beyond(side: Input, passes: int) -> dict[Launch, Fraction]:
+    """Launches in no step, and in steps of other kinds, by step of the compared kind."""
+    found: Counter[Launch] = Counter()
+    for run in side.runs:
+        census = run.census
+        tables = [census.beyond_steps]
+        tables += [table for k in census.kinds if k is not census.chosen for table in (k.slots, k.outside)]
+        for table in tables:
+            for name, kind, launches in zip(table["canonical"], table["op_kind"], table["launches"], strict=True):
+                found[str(name), str(kind)] += int(launches)
+    return {launch: Fraction(number, passes) for launch, number in found.items()}
+
+
+def _partial(groups: Sequence[Group], changes: Sequence[Mapping[Launch, Fraction]], ranks: int) -> list[Gone]:
+    """Launches that are gone from some of the layers that were alike before, and not from the others."""
+    alike: dict[object, list[tuple[Group, Mapping[Launch, Fraction]]]] = {}
+    for group, change in zip(groups, changes, strict=True):
+        alike.setdefault((group.stack, frozenset(group.before.items())), []).append((group, change))
+    found: list[Gone] = []
+    for members in alike.values():
+        usual = max(members, key=lambda member: member[0].layers)[1]
+        for group, change in members:
+            for launch in {**usual, **change}:
+                by, others = change.get(launch, Fraction()), usual.get(launch, Fraction())
+                # Lost here and kept in most, or kept here and lost in most.
+                if by != others and min(by, others) < 0:
+                    where = f"layer {_listed(group.names)}" if by < others else f"all layers but {_listed(group.names)}"
+                    number = sum(g.layers for g, c in members if c.get(launch, Fraction()) < 0)
+                    found.append(Gone(display(launch[0]), where, float(abs(min(by, others)) * number / ranks)))
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
