@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, TypeVar
 
 from profkit.attribution import METHODS
 from profkit.comparison.model import Input, Reason
 from profkit.counting import ranks
 from profkit.counting.integrity import no_layers_advice
+from profkit.model.census import VARIES
 from profkit.model.run import RunRecord, WorkloadRecord
 from profkit.model.steps import UNDER_RECORDED_SHARE
 from profkit.model.wording import are, counted
@@ -25,6 +27,7 @@ FORCEABLE = frozenset(
         "other-profiler",
         "other-workload",
         "other-shapes",
+        "other-batch",
         "other-variants-in-side",
         "other-layers",
         "other-ranks",
@@ -245,6 +248,38 @@ def _other_layers(before: Input, after: Input) -> Iterator[Reason]:
         yield Reason("other-layers", message)
 
 
+#: Shared launches whose grids changed by one factor are of another batch where they are more than this share.
+_MOST = 0.5
+
+
+def _other_batch(before: Input, after: Input) -> Iterator[Reason]:
+    """Grids that scaled alike: another batch, where nothing else says the batch."""
+    if all(_shapes(run) for run in (*before.runs, *after.runs)):
+        return
+    grids = [_blocks(side) for side in (before, after)]
+    shared = sorted({*grids[0]} & {*grids[1]})
+    ratios = Counter(round(grids[1][key] / grids[0][key], 2) for key in shared)
+    if not ratios:
+        return
+    (ratio, count), *_ = ratios.most_common(1)
+    if ratio != 1 and count > _MOST * len(shared):
+        message = (
+            f"{count} of {len(shared)} kernels that both sides run have {ratio:g} times the grid after: another batch "
+            "or other shapes. Record both sides with the same, or compare with --force."
+        )
+        yield Reason("other-batch", message)
+
+
+def _blocks(entry: Input) -> dict[tuple[str, int], int]:
+    """Blocks of the first launch of each kernel in the layers, by name and threads; where the recording says them."""
+    found: dict[tuple[str, int], int] = {}
+    slots = entry.chosen.slots
+    for name, grid, block in zip(slots["canonical"], slots["grid"], slots["block"], strict=True):
+        if grid and grid != VARIES and block != VARIES:
+            found.setdefault((name, prod(map(int, block.split("x")))), prod(map(int, grid.split("x"))))
+    return found
+
+
 def _numbers(entry: Input) -> list[tuple[int, int]]:
     """Rank and number of the selected layers."""
     layers = entry.chosen.layers[entry.chosen.layers["selected"]]
@@ -275,6 +310,7 @@ _CHECKS: Sequence[Sequence[Callable[[Input, Input], Iterator[Reason]]]] = (
         _incomplete,
         _other_profiler,
         _shared_recording,
+        _other_batch,
         _other_method,
         _other_layers,
     ),

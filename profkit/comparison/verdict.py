@@ -195,6 +195,9 @@ def _differences(comparison: Comparison, different: Sequence[Finding]) -> list[R
     added = comparison.with_status("added")
     if added:
         reasons.append(Reason("launches-added", f"{_new_launches(comparison)}."))
+    if comparison.moved:
+        message = f"{counted(comparison.moved, 'launch')} a layer only moved: they run elsewhere in the step."
+        reasons.append(Reason("launches-moved", message))
     rest = [f for f in different if f not in added]
     if rest:
         listed = _listed(rest, steps)
@@ -287,7 +290,7 @@ def _removed(comparison: Comparison, expected: int) -> tuple[bool, Reason]:
     if unlike is not None:
         told += f"; but not from each: layer {unlike.name} has {unlike.launches_before:g} → {unlike.launches_after:g}"
     elif comparison.moved and not holds:
-        told += f"; {comparison.moved} more a layer only moved: {are(comparison.moved)} launched elsewhere in the step"
+        told += f"; {comparison.moved} more a layer only moved: they run elsewhere in the step"
     elif usual < 0:
         told += f"; {counted(-usual, 'more launch')} a layer {are(-usual)} there"
     return holds, Reason("expected-removal" if holds else "unexpected-removal", f"{told}.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -80,6 +79,7 @@ def _outer_family(trace: Trace, attribution: Attribution) -> pd.DataFrame | None
     codes = ranges["text"].cat.codes.to_numpy()
     candidates = ranges.assign(shape=shape_of[codes])[~is_layer[codes]]
     graphs = used[(used["api"] == "graph").to_numpy()]
+    graph_of = pd.Series(graph_ids(trace.ops)).groupby(attribution.joined.row).first()
     best: tuple[int, int, pd.DataFrame] | None = None
     for _, found in candidates.groupby("shape", sort=False):
         if len(found) < 2:
@@ -88,12 +88,28 @@ def _outer_family(trace: Trace, attribution: Attribution) -> pd.DataFrame | None
         if len(family) < 2 or _inside_layer(family, attribution):
             continue
         held, replays = _held(family, used), _held(family, graphs)
-        if np.median(held) < 2 or 2 * replays.sum() < len(graphs):
+        if np.median(held) < 2 or 2 * replays.sum() < len(graphs) or _times(family, graphs, graph_of):
             continue
         length = int((family["end"] - family["start"]).sum())
         if best is None or (int(held.sum()), length) > best[:2]:
             best = (int(held.sum()), length, family)
     return None if best is None else best[2]
+
+
+def _times(family: pd.DataFrame, graphs: pd.DataFrame, graph_of: pd.Series[int]) -> bool:
+    """Whether the ranges are those of a timing loop: each holds several replays of one graph and no other launch of
+    graphs. Steps are the replays then.
+
+    Args:
+        graph_of: the graph of each row of the trace's launches.
+    """
+    loops = 0
+    for (process, thread), group in family.groupby(["process", "thread"], sort=False):
+        mine = graphs[(graphs["process"] == process) & (graphs["thread"] == thread)].sort_values("start")
+        ids = graph_of.reindex(mine.index).fillna(NONE).to_numpy()
+        edges = np.searchsorted(mine["start"].to_numpy(), group[["start", "end"]].to_numpy())
+        loops += sum(b - a > 1 and ids[a] != NONE and bool((ids[a:b] == ids[a]).all()) for a, b in edges.tolist())
+    return 2 * loops > len(family)
 
 
 def _outermost(family: pd.DataFrame) -> pd.DataFrame:
@@ -254,63 +270,9 @@ def _signatures(
         }
     )
     signature = keys.groupby(["process", "graph", "sequence"], sort=False).ngroup().to_numpy().astype(np.int64)
-    if len(np.unique(process)) == 1:
-        return signature, [f"graph {lowest[i]}" if one_graph[i] else None for i in range(count)]
-    ranks = _same_over_ranks(ops, step, signature, process, lowest, one_graph)
-    labels: list[str | None] = []
-    for i in range(count):
-        several = len(ranks.processes[int(ranks.signature[i])]) > 1
-        suffix = (
-            f" in {len(ranks.processes[int(ranks.signature[i])])} processes" if several else f" of process {process[i]}"
-        )
-        labels.append(f"graph {ranks.graph[i]}{suffix}" if one_graph[i] else None)
-    return ranks.signature, labels
-
-
-@dataclass(frozen=True)
-class _Ranks:
-    """Kinds joined over the processes of a job.
-
-    Args:
-        signature: for each step.
-        graph: for each step the id of the first process's graph of its kind.
-        processes: signature to the processes that have such steps.
-    """
-
-    signature: Ints
-    graph: Ints
-    processes: dict[int, set[int]]
-
-
-def _same_over_ranks(
-    ops: pd.DataFrame,
-    step: Ints,
-    signature: Ints,
-    process: Ints,
-    graph: Ints,
-    one_graph: Flags,
-) -> _Ranks:
-    """Graphs of different processes that run the same sequence are one kind: the ranks of a job. A process may have
-    several such graphs; they are matched in the order of their ids, which is the order of capture."""
-    first = np.unique(signature, return_index=True)[1]
-    shown = np.isin(step, first)
-    hashes = _sequence_hashes(ops[shown], step[shown], len(signature))
-    joined, ids = signature.copy(), graph.copy()
-    by_place: dict[tuple[int, int], int] = {}
-    seen: dict[tuple[int, int], int] = {}
-    processes: dict[int, set[int]] = {}
-    for i in sorted(first.tolist(), key=lambda i: (process[i], graph[i])):
-        target = int(signature[i])
-        if one_graph[i]:
-            key = int(process[i]), int(hashes[i])
-            nth = seen.get(key, 0)
-            seen[key] = nth + 1
-            target = by_place.setdefault((key[1], nth), target)
-        members = signature == signature[i]
-        joined[members] = target
-        ids[members] = graph[first[np.flatnonzero(signature[first] == target)[0]]]
-        processes.setdefault(target, set()).add(int(process[i]))
-    return _Ranks(joined, ids, processes)
+    several = len(np.unique(process)) > 1
+    of = [f" of process {p}" if several else "" for p in process.tolist()]
+    return signature, [f"graph {lowest[i]}{of[i]}" if one_graph[i] else None for i in range(count)]
 
 
 def _launches_in(step: Ints, count: int, launch: Ints, launches: int) -> Ints:

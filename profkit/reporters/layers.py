@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from profkit.model.wording import counted
 from profkit.reporters import Answer, blocks, layers_document, ranks
 from profkit.reporters.blocks import Block, Column, Gap, Lines, Name, Notes, Row, Table, Title, numbers
-from profkit.reporters.layers_document import LayersDocument, Outside, Run
+from profkit.reporters.layers_document import LayerKind, LayersDocument, Outside, Run
 from profkit.runs.sides import Counted
 
 _KINDS = ("kernel", "memcpy", "memset")
@@ -49,7 +50,10 @@ def _run(run: Run) -> Iterator[Block]:
     yield Lines([*_counts(run), step], only="screen")
     if run.layers:
         yield Gap("screen")
-        yield _kernels_table(run)
+        for kind in run.selected.kinds:
+            yield _kernels_table(run, kind)
+            yield Lines([f"Unlike its kind: {text}." for text in kind.exceptions], "warning")
+            yield Gap("screen")
         yield Lines([None if run.selected.by_role is None else ranks.role_line(run.selected.by_role)], only="screen")
         yield Gap("screen")
         yield _layers_table(run)
@@ -101,16 +105,28 @@ def _step_line(run: Run) -> str | None:
     return f"Step: {', '.join(known)}." if known else None
 
 
-def _kernels_table(run: Run) -> Table:
-    """The kernels of the selected layers: rows that add up to the total in the last line."""
-    selected, timed = run.selected, run.timed
-    per = Fraction(1, max(selected.layers * selected.steps, 1))
-    us = blocks.apportion([k.ns_total * per for k in selected.kernels], Fraction(10))
-    counts = blocks.apportioned([k.launches_total * per for k in selected.kernels], Fraction(1, 100))
-    columns = [Column(f"per layer per step ({selected.layers} layers)"), Column("launch"), *numbers("launches")]
+#: Layers that a title names.
+_NAMED = 6
+
+
+def _kind_title(run: Run, kind: LayerKind) -> str:
+    if len(run.selected.kinds) == 1:
+        return f"per layer per step ({counted(len(kind.layers), 'layer')})"
+    stack = f"{kind.stack}# " if len({other.stack for other in run.selected.kinds}) > 1 else ""
+    listed = ", ".join(map(str, kind.layers[:_NAMED])) + (", …" if len(kind.layers) > _NAMED else "")
+    return f"{counted(len(kind.layers), 'layer')} of {counted(kind.launches, 'launch')} ({stack}{listed})"
+
+
+def _kernels_table(run: Run, kind: LayerKind) -> Table:
+    """The kernels of a kind of layer: rows that add up to the total in the last line."""
+    timed = run.timed
+    per = Fraction(1, max(len(kind.layers) * run.selected.steps, 1))
+    us = blocks.apportion([k.ns_total * per for k in kind.kernels], Fraction(10))
+    counts = blocks.apportioned([k.launches_total * per for k in kind.kernels], Fraction(1, 100))
+    columns = [Column(_kind_title(run, kind)), Column("launch"), *numbers("launches")]
     columns += [*numbers("µs", "median", "p25 … p75"), Column("", only="screen")] if timed else []
     rows: list[Row] = []
-    for k, n, u in zip(selected.kernels, counts, us, strict=True):
+    for k, n, u in zip(kind.kernels, counts, us, strict=True):
         cells: list[str | Name] = [k.scope, Name(k.short), blocks.count(n)]
         if timed:
             cells += [blocks.hundredths(u), f"{k.us_median:.2f}", f"{k.us_p25:.2f} … {k.us_p75:.2f}"]
@@ -126,10 +142,10 @@ def _layers_table(run: Run) -> Table:
     rows = []
     for layer in run.layers:
         counts = [layer.launches, *(layer.launches_by_kind.get(kind, 0) for kind in _KINDS)]
-        cells = [str(layer.layer), layer.kind, *(f"{n:g}" for n in counts)]
+        cells = [str(layer.layer), layer.module, *(f"{n:g}" for n in counts)]
         cells += [f"{us:.2f}" for us in (layer.kernel_us, layer.busy_us, layer.span_us)] if run.timed else []
         rows.append(Row(cells, "" if layer.selected else "dim"))
-    columns = [Column("layer"), Column("kind"), *numbers("launches", *_KINDS, *times)]
+    columns = [Column("layer"), Column("module"), *numbers("launches", *_KINDS, *times)]
     return Table(columns, rows, only="screen")
 
 

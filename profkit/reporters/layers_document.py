@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
 from msgspec import UNSET, Struct, UnsetType
 
 from profkit.counting.floor import Floor, floor_of
@@ -62,8 +63,10 @@ class Outside(Struct, frozen=True, kw_only=True):
 
 
 class LayerKernel(Struct, frozen=True, kw_only=True):
-    """A kernel of one layer; `scope` is the path inside it."""
+    """A launch of one layer; `scope` is the path inside it."""
 
+    position: Annotated[int, says("its place in the layer, from 1.")]
+    of: Annotated[int, says("how many places the layer has.")]
     name: str
     kind: str
     scope: str
@@ -72,9 +75,10 @@ class LayerKernel(Struct, frozen=True, kw_only=True):
     floor: AtFloor
 
 
-class SelectedKernel(Struct, frozen=True, kw_only=True):
-    """A kernel of all selected layers."""
+class KindKernel(Struct, frozen=True, kw_only=True):
+    """A kernel of a kind of layer."""
 
+    positions: Annotated[Sequence[int], says("its places in the layer, from 1.")]
     name: str
     short: str
     kind: str
@@ -92,8 +96,11 @@ class SelectedKernel(Struct, frozen=True, kw_only=True):
 class Layer(Struct, frozen=True, kw_only=True):
     """One layer, per step."""
 
+    stack: Annotated[str, says("what the layers that are numbered together share.")]
     layer: Annotated[int, says("its number.")]
-    kind: str
+    module: Annotated[str, says("its path, `#` for the number.")]
+    layer_kind: Annotated[int, says("layers of one stack with the same launches share one.")]
+    exception: Annotated[bool, says("it differs from its kind in a few launches.")]
     scope: str
     selected: Annotated[bool, says("the question is about it.")]
     launches: float
@@ -101,7 +108,19 @@ class Layer(Struct, frozen=True, kw_only=True):
     kernel_us: KernelUs
     busy_us: Annotated[Us, says("their union.")]
     span_us: Annotated[Us, says("first start to last end.")]
-    kernels: Sequence[LayerKernel]
+    kernels: Annotated[Sequence[LayerKernel], says("in order.")]
+
+
+class LayerKind(Struct, frozen=True, kw_only=True):
+    """Selected layers with the same launches; per layer of the kind and step, without its exceptions."""
+
+    kind: int
+    stack: str
+    layers: Annotated[Sequence[int], says("their numbers.")]
+    exceptions: Annotated[Sequence[str], says("layers of the kind that differ in a few launches, and how.")]
+    launches: float
+    kernel_us: KernelUs
+    kernels: Sequence[KindKernel]
 
 
 class StepKind(Struct, frozen=True, kw_only=True):
@@ -116,7 +135,7 @@ class StepKind(Struct, frozen=True, kw_only=True):
 
 
 class Selected(Struct, frozen=True, kw_only=True):
-    """The selected layers together."""
+    """The selected layers together; means over `kinds`, where there are several."""
 
     layers: int
     steps: int
@@ -124,7 +143,7 @@ class Selected(Struct, frozen=True, kw_only=True):
     launches_by_kind: Annotated[Mapping[str, float] | UnsetType, says("absent where there is no step.")] = UNSET
     kernel_us: KernelUs
     by_role: Annotated[Roles | None, says("null where there is no step.")]
-    kernels: Sequence[SelectedKernel]
+    kinds: Annotated[Sequence[LayerKind], says("most GPU time first.")]
 
 
 class Quartiles(Struct, frozen=True, kw_only=True):
@@ -180,7 +199,7 @@ class Average(Struct, frozen=True, kw_only=True):
     unlike: Sequence[Unlike]
 
 
-class LayersDocument(Struct, frozen=True, kw_only=True, tag_field="schema", tag="profkit.layers/1"):
+class LayersDocument(Struct, frozen=True, kw_only=True, tag_field="schema", tag="profkit.layers/2"):
     """What `profkit layers --format json` prints."""
 
     runs: Sequence[Run]
@@ -275,14 +294,15 @@ def _outside(row: Mapping[Hashable, Any], steps: int, census: Census) -> Outside
 
 def _layers(census: Census, kind: KindCensus, floor: Floor | None) -> list[Layer]:
     steps = kind.kind.steps
-    keys = ["layer", "inside", "name", "op_kind"]
-    sums = kind.slots.groupby(keys, sort=False, as_index=False)[["launches", "ns"]].sum()
     kernels: list[list[LayerKernel]] = [[] for _ in range(len(kind.layers))]
     by_kind: list[dict[str, int]] = [{} for _ in range(len(kind.layers))]
-    for row in sums.to_dict("records"):
-        op_kind = row["op_kind"]
-        kernels[row["layer"]].append(
+    places = kind.slots["layer"].value_counts()
+    for row in kind.slots.to_dict("records"):
+        op_kind, own = row["op_kind"], kernels[row["layer"]]
+        own.append(
             LayerKernel(
+                position=len(own) + 1,
+                of=int(places[row["layer"]]),
                 name=row["name"],
                 kind=op_kind,
                 scope=row["inside"],
@@ -295,8 +315,11 @@ def _layers(census: Census, kind: KindCensus, floor: Floor | None) -> list[Layer
         counted[op_kind] = counted.get(op_kind, 0) + int(row["launches"])
     return [
         Layer(
+            stack=layer["stack"],
             layer=int(layer["number"]),
-            kind=layer["module"],
+            module=layer["module"],
+            layer_kind=int(layer["kind"]),
+            exception=bool(layer["exception"]),
             scope=layer["scope"],
             selected=bool(layer["selected"]),
             launches=_per(layer["launches"], steps),
@@ -312,7 +335,7 @@ def _layers(census: Census, kind: KindCensus, floor: Floor | None) -> list[Layer
 
 def _selected(census: Census, floor: Floor | None, record: RunRecord | None) -> Selected:
     if not census.kinds:
-        return Selected(layers=0, steps=0, launches=0, kernel_us=None, by_role=None, kernels=[])
+        return Selected(layers=0, steps=0, launches=0, kernel_us=None, by_role=None, kinds=[])
     kind = census.chosen
     slots, layers, steps = kind.selected_slots, kind.selected_layers, kind.kind.steps
     per = max(layers * steps, 1)
@@ -323,21 +346,62 @@ def _selected(census: Census, floor: Floor | None, record: RunRecord | None) -> 
         launches_by_kind={str(k): _per(v, per) for k, v in slots.groupby("op_kind")["launches"].sum().items()},
         kernel_us=_us(slots["ns"].sum(), per, census),
         by_role=ranks.by_role(shares(kind, record), timed=census.info.timed),
-        kernels=_selected_kernels(census, kind, floor) if layers else [],
+        kinds=_layer_kinds(census, kind, floor),
     )
 
 
-def _selected_kernels(census: Census, kind: KindCensus, floor: Floor | None) -> list[SelectedKernel]:
-    """The selected layers' kernels together, per layer per step."""
-    layers, steps, timed = kind.selected_layers, kind.kind.steps, census.info.timed
-    rows: list[SelectedKernel] = []
+def _layer_kinds(census: Census, kind: KindCensus, floor: Floor | None) -> list[LayerKind]:
+    """The selected layers by kind."""
+    chosen = kind.layers[kind.layers["selected"]]
+    found: list[tuple[int, LayerKind]] = []
+    for number, members in chosen.groupby("kind", sort=False):
+        regular = members[~members["exception"]]
+        if not len(regular):  # its example is not selected
+            regular = members
+        slots = kind.selected_slots[kind.selected_slots["layer"].isin(regular.index)]
+        per = len(regular) * kind.kind.steps
+        entry = LayerKind(
+            kind=int(str(number)),
+            stack=str(regular["stack"].iloc[0]),
+            layers=regular["number"].tolist(),
+            exceptions=[
+                f"layer {layer} ({_difference(kind, int(regular.index[0]), row)})"
+                for row, layer in members["number"].drop(regular.index).items()
+            ],
+            launches=_per(slots["launches"].sum(), per),
+            kernel_us=_us(slots["ns"].sum(), per, census),
+            kernels=_kind_kernels(census, kind, slots, len(regular), floor),
+        )
+        found.append((int(slots["ns"].sum()), entry))
+    return [entry for _, entry in sorted(found, key=lambda one: -one[0])]
+
+
+def _difference(kind: KindCensus, example: int, row: Any) -> str:
+    """What a layer has more or fewer than one of its kind."""
+    slots, steps = kind.selected_slots, kind.kind.steps
+    held = [
+        slots[slots["layer"] == layer].groupby("canonical", sort=False)["launches"].sum() // steps
+        for layer in (example, row)
+    ]
+    change = held[1].sub(held[0], fill_value=0)
+    return ", ".join(f"{n:+.0f} {display(str(name))}" for name, n in change.items() if n) or "other places"
+
+
+def _kind_kernels(
+    census: Census, kind: KindCensus, slots: pd.DataFrame, layers: int, floor: Floor | None
+) -> list[KindKernel]:
+    """The kernels of `slots`, which are those of so many alike layers, per layer per step."""
+    steps, timed = kind.kind.steps, census.info.timed
+    rows: list[KindKernel] = []
+    place = slots.groupby("layer").cumcount() + 1
     keys = ["inside", "canonical", "op_kind"]
-    for (inside, canonical, op_kind), group in kind.selected_slots.groupby(keys, sort=False):
+    for (inside, canonical, op_kind), group in slots.groupby(keys, sort=False):
         by_step = kind.slot_ns[group.index.to_numpy()].sum(axis=0) / layers / 1e3
         p25, median, p75 = map(_rounded, np.percentile(by_step, [25, 50, 75])) if timed else (None, None, None)
         launches, ns = int(group["launches"].sum()), int(group["ns"].sum())
         rows.append(
-            SelectedKernel(
+            KindKernel(
+                positions=place[group.index[group["layer"] == group["layer"].iloc[0]]].tolist(),
                 name=group["name"].iloc[0],
                 short=display(str(canonical)),
                 kind=str(op_kind),
@@ -408,7 +472,21 @@ def _rounded(value: Any) -> float:
 
 def records(document: LayersDocument) -> Records:
     """A row a kernel of a layer, and of what lies outside layers: launches and µs per step."""
-    columns = ["run", "step_kind", "layer", "layer_kind", "selected", "scope", "name", "kind", "launches", "us"]
+    columns = [
+        "run",
+        "step_kind",
+        "stack",
+        "layer",
+        "layer_kind",
+        "selected",
+        "position",
+        "of",
+        "scope",
+        "name",
+        "kind",
+        "launches",
+        "us",
+    ]
     return Records(columns, _rows(document))
 
 
@@ -416,8 +494,8 @@ def _rows(document: LayersDocument) -> Iterator[Sequence[object]]:
     for run in document.runs:
         for kind in run.step_kinds:
             for layer in kind.layers:
-                of_layer = (run.run, kind.id, layer.layer, layer.kind, int(layer.selected))
+                of_layer = (run.run, kind.id, layer.stack, layer.layer, layer.layer_kind, int(layer.selected))
                 for k in layer.kernels:
-                    yield *of_layer, k.scope, k.name, k.kind, k.launches, k.us
+                    yield *of_layer, k.position, k.of, k.scope, k.name, k.kind, k.launches, k.us
             for o in kind.outside:
-                yield run.run, kind.id, None, None, None, o.where, o.name, o.kind, o.launches, o.us
+                yield run.run, kind.id, None, None, None, None, None, None, o.where, o.name, o.kind, o.launches, o.us
