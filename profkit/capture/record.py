@@ -13,13 +13,28 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from profkit._version import __version__
 from profkit.capture.device import describe_device, describe_versions
-from profkit.capture.options import Result
+from profkit.capture.options import Job
 from profkit.errors import ProfkitError
-from profkit.model.run import MessageRecord, QuartilesRecord, RunRecord, StepTimesRecord
+from profkit.model.run import (
+    CompilesRecord,
+    DeviceRecord,
+    DigestsRecord,
+    MessageRecord,
+    ProfilerRecord,
+    QuartilesRecord,
+    ReferenceRecord,
+    ReferencesRecord,
+    RunRecord,
+    StepTimesRecord,
+    VersionsRecord,
+    WorkloadRecord,
+)
 from profkit.model.wording import counted
 from profkit.runs import run_dir
 
@@ -33,15 +48,16 @@ ALGORITHM = "sha256"
 CHUNK = 1 << 24
 
 
-def begin(directory: Path, trace: str) -> RunRecord:
-    """run.json as far as it says who captured, and which files.
+def complete(record: RunRecord, directory: Path, trace: str) -> RunRecord:
+    """`record` with who captured it, and which files.
 
     Args:
         directory: holds the run's files and nothing else.
         trace: the name of the one that the readers open.
     """
     files = sorted(path.name for path in directory.iterdir())
-    return RunRecord(
+    return msgspec.structs.replace(
+        record,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         profkit=__version__,
         commit=source_commit(),
@@ -75,49 +91,67 @@ def step_times(samples_us: Sequence[float], method: str) -> StepTimesRecord:
 
 
 def of_step(
+    job: Job,
     step: Step,
-    *,
     ranges: str,
-    digests: Mapping[str, str] | None,
-    backend: str | None,
-    compiles: Mapping[str, Any],
-    compiles_watched: bool = True,
-) -> dict[str, Any]:
-    """The result of a worker that recorded `step`: fields of `Result`, with the references where there are digests."""
-    return {
-        "backend": backend,
-        "layers": len(step.layers),
-        "notes": dict(step.notes),
-        "ranges": ranges,
-        "compiles": compiles,
-        "compiles_watched": compiles_watched,
-        "digests": digests,
-        "references": None if digests is None else against_references(step.outputs(), step.references),
-        "device": describe_device(),
-        "versions": describe_versions(),
-    }
-
-
-def warnings(traced: Result, digests_equal: bool | None) -> Iterator[MessageRecord]:
-    """What is to be said of a workload's run.
+    *,
+    digests: Mapping[str, str] | None = None,
+    compiles: CompilesRecord | None = None,
+    unwatched: bool = False,
+) -> RunRecord:
+    """run.json as far as a worker that recorded `step` knows it, with the references where there are digests.
 
     Args:
-        digests_equal: whether the untraced process computed the same bits; None where nothing tells.
+        ranges: what pushed them.
+        unwatched: compilations inside the window would not have been seen.
     """
-    if inside := traced.compiles.inside:
-        names = ", ".join(sorted({str(entry.name) for entry in inside}))
-        yield MessageRecord(
-            code="compiled-inside-window",
-            message=f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}); its host "
-            "times are not those of a warm step. Raise --warmup.",
+    options = job.options
+    outputs = None
+    if digests is not None:
+        references = against_references(step.outputs(), step.references)
+        outputs = DigestsRecord(
+            inputs="digest", algorithm=ALGORITHM, outputs=digests, notes=dict(step.notes), references=references
         )
-    if not traced.compiles_watched:
+    record = RunRecord(
+        trace="",
+        workload=WorkloadRecord(
+            name=options.name, layers=len(step.layers), source="file" if options.is_file else "shipped"
+        ),
+        profiler=ProfilerRecord(ranges=ranges),
+        device=DeviceRecord(**describe_device()),
+        versions=VersionsRecord(**describe_versions()),
+        seed=options.seed,
+        warmup=options.warmup,
+        replays=options.replays,
+        compiles=compiles or CompilesRecord(before=0),
+        digests=outputs,
+    )
+    return msgspec.structs.replace(record, warnings=list(_warnings(record, unwatched)))
+
+
+def compiled_inside(records: Sequence[RunRecord]) -> MessageRecord | None:
+    """What is to be said where something compiled inside the recorded window of one of `records`."""
+    inside = [entry for record in records if record.compiles for entry in record.compiles.inside]
+    if not inside:
+        return None
+    names = ", ".join(sorted({str(entry.name) for entry in inside}))
+    return MessageRecord(
+        code="compiled-inside-window",
+        message=f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}); its host "
+        "times are not those of a warm step. Raise --warmup.",
+    )
+
+
+def _warnings(record: RunRecord, unwatched: bool) -> Iterator[MessageRecord]:
+    if compiled := compiled_inside([record]):
+        yield compiled
+    if unwatched:
         yield MessageRecord(
             code="compiles-not-watched",
             message="This triton has no compilation listener (3.4 and later do): compilations inside the "
             "window would not be seen.",
         )
-    references = traced.references
+    references = record.digests.references if record.digests else None
     if references is not None and (off := [name for name, own in references.outputs.items() if not own.within]):
         yield MessageRecord(
             code="outputs-off-reference",
@@ -125,32 +159,22 @@ def warnings(traced: Result, digests_equal: bool | None) -> Iterator[MessageReco
             f"rtol {references.rtol:g}, atol {references.atol:g} allow, e.g. {off[0]}: this variant computes "
             "something else.",
         )
-    if digests_equal is False:
-        yield MessageRecord(
-            code="digests-not-repeatable",
-            message="The untraced process computed other output bits than the traced one; digests of this "
-            "workload say nothing about whether work was kept.",
-        )
 
 
 def source_commit() -> str | None:
     """The commit of the repository that profkit runs from, ``-dirty`` where it has changes; None outside one."""
     root = Path(__file__).resolve().parents[2]
+    git = ["git", "--no-optional-locks", "-C", str(root)]
     if not (root / ".git").exists():
         return None
     try:
-        head = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-        status = subprocess.run(
-            ["git", "-C", root, "--no-optional-locks", "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            check=False,
+        head, status = (
+            subprocess.run([*git, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+            for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
         )
-    except OSError:
+    except (OSError, subprocess.CalledProcessError):
         return None
-    if head.returncode != 0 or status.returncode != 0:
-        return None
-    return head.stdout.strip() + ("-dirty" if status.stdout.strip() else "")
+    return head + ("-dirty" if status else "")
 
 
 def digest(tensor: torch.Tensor) -> str:
@@ -194,31 +218,27 @@ def deviation(output: torch.Tensor, reference: torch.Tensor, rtol: float, atol: 
     return largest
 
 
-def against_references(outputs: Mapping[str, torch.Tensor], references: References | None) -> dict[str, Any] | None:
+def against_references(outputs: Mapping[str, torch.Tensor], references: References | None) -> ReferencesRecord | None:
     """The ``digests.references`` of run.json, None where the step has none.
 
     Each output's ``reference`` is the digest of what it was held against, so that two runs can tell whether that was
-    the same; its ``deviation`` is null where it is infinite.
+    the same; its ``deviation`` is None where it is infinite.
 
     Raises:
         ProfkitError: a reference for no output, or of another shape.
     """
     if references is None:
         return None
-    expected = references.compute()
-    found: dict[str, dict[str, Any]] = {}
-    for name in sorted(expected):
-        if name not in outputs or outputs[name].shape != expected[name].shape:
-            shape = tuple(outputs[name].shape) if name in outputs else None
+    found: dict[str, ReferenceRecord] = {}
+    for name, expected in sorted(references.compute().items()):
+        shape = tuple(outputs[name].shape) if name in outputs else None
+        if shape != tuple(expected.shape):
             raise ProfkitError(
-                f"The workload's reference {name!r} has shape {tuple(expected[name].shape)}; "
+                f"The workload's reference {name!r} has shape {tuple(expected.shape)}; "
                 f"{'the output has ' + str(shape) if shape is not None else 'the step has no such output'}. "
                 "Give each reference the name and shape of an output."
             )
-        share = deviation(outputs[name], expected[name], references.rtol, references.atol)
-        found[name] = {
-            "within": share <= 1.0,
-            "deviation": round(share, 6) if math.isfinite(share) else None,
-            "reference": digest(expected[name]),
-        }
-    return {"rtol": references.rtol, "atol": references.atol, "outputs": found}
+        share = deviation(outputs[name], expected, references.rtol, references.atol)
+        rounded = round(share, 6) if math.isfinite(share) else None
+        found[name] = ReferenceRecord(within=share <= 1.0, deviation=rounded, reference=digest(expected))
+    return ReferencesRecord(rtol=references.rtol, atol=references.atol, outputs=found)

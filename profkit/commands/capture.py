@@ -76,7 +76,9 @@ def summarise(path: Path, ranks: Sequence[RunRecord], why: str) -> str:
     workload = ranks[0].workload
     what = f"{workload.name} {workload.variant}" if workload else None
     lines = _lines(ranks[0], why, what, times, ranks)
-    return "\n".join([*lines, f"run directory: {path}", f"next: profkit layers {path}"])
+    idle = any(warning.code == "no-gpu-work" for warning in ranks[0].warnings or ())
+    then = "record a command that uses the GPU; there are no layers to count" if idle else f"profkit layers {path}"
+    return "\n".join([*lines, f"run directory: {path}", f"next: {then}"])
 
 
 def _lines(
