@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from profkit.capture import profilers
 from profkit.capture.device import probe_torch
-from profkit.capture.options import FLOOR_WORKLOAD, Options
+from profkit.capture.options import FLOOR_WORKLOAD, TRACED_NODES, Options
 from profkit.capture.profilers import Profiler
 from profkit.capture.profilers.nsys import TRACE_FILE
 from profkit.capture.record import quartiles, step_times
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 #: Kernel name in the trace to the name under which it is reported.
 TRACED_KERNELS = {"floor_empty_kernel": "empty", "floor_load_store_kernel": "load_store"}
-#: Nodes of each kernel in the traced graph and its replays: 2560 durations of each kernel, read back in a second.
-TRACED_NODES, TRACED_REPLAYS = 256, 10
+#: Of the traced graph: 2560 durations of each kernel, read back in a second.
+TRACED_REPLAYS = 10
 
 METHOD = (
     "untraced_per_node: CUDA events around replays of a graph of 64 and of one of 512 kernels, each enqueued behind a "
@@ -114,9 +114,8 @@ def measure(profiler: Profiler) -> FloorRecord:
 
 
 def traced_options(profiler: Profiler) -> Options:
-    """What the traced half records: the floor's own workload under `profiler`."""
-    nodes = f"nodes={TRACED_NODES}"
-    return Options(FLOOR_WORKLOAD, shapes=(nodes,), profiler=profiler.name, replays=TRACED_REPLAYS, warmup=1)
+    """What the traced half records: a step of the floor's kernels under `profiler`."""
+    return Options(FLOOR_WORKLOAD, profiler=profiler.name, replays=TRACED_REPLAYS, warmup=1)
 
 
 def traced_times(

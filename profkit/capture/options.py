@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from profkit.capture.profilers.profiler import Recording
 from profkit.model.run import RunRecord
 
 #: Building a model-sized workload and compiling its kernels takes minutes at worst; a rank that hangs takes for ever.
 RANK_TIMEOUT_S = 600.0
 #: The workload that measures the dispatch floor; no name that a user can give.
 FLOOR_WORKLOAD = "<floor>"
+#: Of each kernel in the graph whose trace gives the floor.
+TRACED_NODES = 256
 #: An untraced process times at least this many replays: the quartiles of 20 are coarse and a replay costs under 1 ms.
 MIN_UNTRACED_REPLAYS = 50
 #: Pairs where `--against` is given and `--pairs` is not: a sign test on seven can reach p = 0.016, and still 0.031
@@ -86,6 +87,21 @@ class Options:
     def is_file(self) -> bool:
         """Whether the workload is one of the user's."""
         return ":" in self.workload
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recorded process.
+
+    Args:
+        work: the directory that the profiler wrote to.
+        log: what the process and its profiler printed; exports add to it.
+        ended: how a command ended, for an error; "" for a workload, which says that itself.
+    """
+
+    work: Path
+    log: Path
+    ended: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,21 +6,22 @@ how far the outputs are from their references, as a share of what the stated tol
 
 from __future__ import annotations
 
-import hashlib
 import math
 import statistics
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from profkit._version import __version__
 from profkit.capture.device import describe_device, describe_versions
 from profkit.capture.options import Job
+from profkit.capture.outputs import numbers, of_tensor
 from profkit.errors import ProfkitError
+from profkit.model.outputs import OUTPUTS_FILE, OutputNumbers, write
 from profkit.model.run import (
     CompilesRecord,
     DeviceRecord,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
     from profkit.model.workload import References, Step
 
-ALGORITHM = "sha256"
 #: Elements that are compared at a time, in double precision.
 CHUNK = 1 << 24
 
@@ -95,22 +95,47 @@ def of_step(
     step: Step,
     ranges: str,
     *,
-    digests: Mapping[str, str] | None = None,
+    again: Callable[[], None] | None = None,
+    has_outputs: bool = True,
     compiles: CompilesRecord | None = None,
     unwatched: bool = False,
 ) -> RunRecord:
-    """run.json as far as a worker that recorded `step` knows it, with the references where there are digests.
+    """run.json as far as a worker that has run `step` on its digest inputs knows it; leaves the outputs' numbers.
 
     Args:
         ranges: what pushed them.
+        again: runs the step on its digest inputs once more, to see which outputs have the same bits.
+        has_outputs: false where they were not computed.
         unwatched: compilations inside the window would not have been seen.
+
+    Raises:
+        ProfkitError: a layer has no output.
     """
-    options = job.options
-    outputs = None
-    if digests is not None:
-        references = against_references(step.outputs(), step.references)
-        outputs = DigestsRecord(
-            inputs="digest", algorithm=ALGORITHM, outputs=digests, notes=dict(step.notes), references=references
+    options, digests = job.options, None
+    tensors = step.outputs()
+    if bare := [
+        one.scope for one in step.layers if not any(f"{name}/".startswith(f"{one.scope}/") for name in tensors)
+    ]:
+        raise ProfkitError(
+            f"{counted(len(bare), 'layer')} of the workload {'has' if len(bare) == 1 else 'have'} no output: "
+            f"{', '.join(bare[:3])}{', …' if len(bare) > 3 else ''}. Work that is lost there would not be seen. Let "
+            f"Step.outputs name a tensor of each, e.g. {bare[0]}/out."
+        )
+    if has_outputs:
+        found = numbers(tensors, of_tensor)
+        references = against_references(tensors, step.references)
+        unsteady: list[str] = []
+        if again is not None:
+            again()
+            second = digest_outputs(step.outputs())
+            unsteady = [name for name, own in found.items() if second.get(name) != own.digest]
+        digests = keep_outputs(
+            job.directory,
+            found,
+            inputs="digest",
+            notes=dict(step.notes),
+            references=references,
+            nondeterministic=unsteady,
         )
     record = RunRecord(
         trace="",
@@ -124,9 +149,25 @@ def of_step(
         warmup=options.warmup,
         replays=options.replays,
         compiles=compiles or CompilesRecord(before=0),
-        digests=outputs,
+        digests=digests,
     )
     return msgspec.structs.replace(record, warnings=list(_warnings(record, unwatched)))
+
+
+def keep_outputs(directory: Path, outputs: Mapping[str, OutputNumbers], **more: Any) -> DigestsRecord:
+    """Write the numbers of `outputs` into `directory`; returns the `digests` field of run.json, with `more` of it."""
+    write(directory / OUTPUTS_FILE, outputs)
+    return DigestsRecord(
+        algorithm="sha256",
+        outputs={name: own.digest for name, own in outputs.items()},
+        numbers=OUTPUTS_FILE,
+        **more,
+    )
+
+
+def digest_outputs(outputs: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Output name to its digest, in order of name."""
+    return {name: of_tensor(outputs[name]).digest for name in sorted(outputs)}
 
 
 def compiled_inside(records: Sequence[RunRecord]) -> MessageRecord | None:
@@ -177,24 +218,6 @@ def source_commit() -> str | None:
     return head + ("-dirty" if status else "")
 
 
-def digest(tensor: torch.Tensor) -> str:
-    """SHA-256 of a tensor's dtype, shape and bytes in row-major order, whatever its strides and device."""
-    import torch
-
-    host = tensor.detach().cpu().contiguous()
-    header = f"{host.dtype}{tuple(host.shape)}".encode()
-    hashed = hashlib.sha256(header)
-    if host.numel():
-        # As bytes, since numpy has no bfloat16 and no float8.
-        hashed.update(host.reshape(-1).view(torch.uint8).numpy().data)
-    return hashed.hexdigest()
-
-
-def digest_outputs(outputs: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """Output name to `digest`, in order of name."""
-    return {name: digest(outputs[name]) for name in sorted(outputs)}
-
-
 def deviation(output: torch.Tensor, reference: torch.Tensor, rtol: float, atol: float) -> float:
     """The largest ``|output - reference| / (atol + rtol * |reference|)``: at most 1 is within the tolerance.
 
@@ -240,5 +263,5 @@ def against_references(outputs: Mapping[str, torch.Tensor], references: Referenc
             )
         share = deviation(outputs[name], expected, references.rtol, references.atol)
         rounded = round(share, 6) if math.isfinite(share) else None
-        found[name] = ReferenceRecord(within=share <= 1.0, deviation=rounded, reference=digest(expected))
+        found[name] = ReferenceRecord(within=share <= 1.0, deviation=rounded, reference=of_tensor(expected).digest)
     return ReferencesRecord(rtol=references.rtol, atol=references.atol, outputs=found)

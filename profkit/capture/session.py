@@ -6,25 +6,27 @@ A command is run with the terminal, signals and exit status that it has alone.
 from __future__ import annotations
 
 import dataclasses
+import os
 import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 import msgspec
 
-from profkit.capture import floor, process, profilers
+from profkit.capture import floor, outputs, process, profilers
 from profkit.capture import record as record_fields
 from profkit.capture.device import driver_version
-from profkit.capture.options import Options, Result
-from profkit.capture.profilers import Profiler, Recording
+from profkit.capture.options import Options, Recording, Result
+from profkit.capture.profilers import Profiler
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
+from profkit.model.outputs import OUTPUTS_FILE
 from profkit.model.run import (
     CommandRecord,
     FloorRecord,
@@ -151,6 +153,8 @@ def record_into(
             target.mkdir(exist_ok=True)
             trace = profiler.keep(job.recording, target, keep_report=options.keep_report).trace
             kept.append((target, trace))
+            if (job.directory / OUTPUTS_FILE).exists():
+                (job.directory / OUTPUTS_FILE).rename(target / OUTPUTS_FILE)
             if not _holds_gpu_work(target / trace):
                 raise ProfkitError(f"{profiler.name} recorded no launch of the workload. Try `profkit doctor`.")
     for rank, ((target, trace), (traced, untraced), whole) in enumerate(zip(kept, results, wholes, strict=True)):
@@ -175,20 +179,26 @@ def _record(
     """
     profiler, empty = session.profiler, session.floor
     warnings = [*(traced.warnings or ()), *(one for one in (empty, whole) if isinstance(one, MessageRecord))]
-    equal = None
-    if untraced is not None and traced.digests is not None and untraced.record.digests is not None:
-        equal = untraced.record.digests.outputs == traced.digests.outputs
-    if equal is False:
-        why = (
-            "The untraced process computed other output bits than the traced one; digests of this workload say nothing "
-            "about whether work was kept."
-        )
-        warnings.append(MessageRecord(code="digests-not-repeatable", message=why))
+    equal, digests = None, traced.digests
+    if digests is not None:
+        unsteady = set(digests.nondeterministic)
+        if untraced is not None and untraced.record.digests is not None:
+            others, own = untraced.record.digests.outputs or {}, digests.outputs or {}
+            equal = others == own
+            unsteady |= {name for name in own if others.get(name) != own[name]}
+        if unsteady:
+            digests = msgspec.structs.replace(digests, nondeterministic=sorted(unsteady))
+            why = (
+                f"{len(unsteady)} of {len(digests.outputs or {})} outputs had other bits when the same step ran again, "
+                f"e.g. {min(unsteady)}: their digests say nothing about whether work was kept."
+            )
+            warnings.append(MessageRecord(code="digests-not-repeatable", message=why))
     versions = traced.versions or VersionsRecord()
     return msgspec.structs.replace(
         traced,
         profiler=profiler.description(traced),
         timed=profiler.timed,
+        digests=digests,
         versions=msgspec.structs.replace(versions, driver=driver_version() if profiler.timed else None),
         untraced=None if untraced is None else untraced.record.untraced,
         untraced_digests_equal=equal,
@@ -225,13 +235,21 @@ def capture_command(command: Sequence[str], options: Options, output: Path, *, f
             pid_file = work / "pid"
             # It writes its process id first, and keeps that id.
             announced = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(pid_file), *command]
-            exit_code = _forwarding(recorder.command(announced, work, window=False), pid_file)
+            folder = (work / "outputs").resolve()
+            folder.mkdir()
+            environment = {**os.environ, outputs.VARIABLE: str(folder)}
+            exit_code = _forwarding(recorder.command(announced, work, window=False), pid_file, environment)
             program, log = Path(command[0]).name, work / "log"
             log.touch()
             recording = Recording(work, log, f"{program} ended with exit status {exit_code}")
             recorder.export([recording])
             kept = recorder.keep(recording, directory, keep_report=True)
-        warnings = list(kept.warnings)
+            warnings, digests = list(kept.warnings), None
+            try:
+                left = outputs.of_folder(folder)
+                digests = record_fields.keep_outputs(directory, left) if left else None
+            except ProfkitError as error:
+                warnings.append(MessageRecord(code="outputs-not-read", message=str(error)))
         if not _holds_gpu_work(directory / kept.trace):
             why = "The command launched nothing on a GPU while it was recorded: the trace holds no kernel and no copy."
             warnings.append(MessageRecord(code=NO_GPU_WORK, message=why))
@@ -245,6 +263,7 @@ def capture_command(command: Sequence[str], options: Options, output: Path, *, f
             exit_code=exit_code,
             timed=True,
             versions=VersionsRecord(driver=driver_version()),
+            digests=digests,
             warnings=warnings,
         )
         record = msgspec.structs.replace(record, profiler=recorder.description(record))
@@ -264,17 +283,18 @@ def _holds_gpu_work(trace: Path) -> bool:
     return len(readers.read(trace).ops) > 0
 
 
-def _forwarding(argv: Sequence[str], pid_file: Path) -> int:
+def _forwarding(argv: Sequence[str], pid_file: Path, environment: Mapping[str, str]) -> int:
     """Run the profiler with our own stdin, stdout and stderr; returns its exit status as a shell has it.
 
     SIGINT, SIGTERM and SIGHUP are handed on to the program's process group, to the profiler before the program starts.
 
     Args:
         argv: its command line, which makes the program write its process id to `pid_file`.
+        environment: the program's.
     """
     # A session of its own: Ctrl-C on the terminal reaches only us, and we hand it to the program, not to nsys, which
     # would stop at once and lose the program's exit status.
-    child = subprocess.Popen(argv, start_new_session=True)
+    child = subprocess.Popen(argv, env=environment, start_new_session=True)
 
     def forward(number: int, _frame: FrameType | None) -> None:
         program = process.read_pid(pid_file)

@@ -36,11 +36,10 @@ def run(job: Job) -> Result:
 
     options = job.options
     if options.workload == FLOOR_WORKLOAD:
-        from profkit.capture.floor_kernels import FLOOR
+        from profkit.capture.floor_kernels import chains
 
-        workload = FLOOR
-    else:
-        workload = kernels.load(options.workload)
+        return _record(job, chains)
+    workload = kernels.load(options.workload)
     variant = resolve_variant(workload, options.variant)
     processes = max(job.world_size, 1)
     shapes = resolve_shapes(workload, options.shapes, processes)

@@ -99,6 +99,10 @@ def _lines(
         amount = f"{counted(layers or 0, 'layer')}, {counted(record.replays or 0, 'replay')}"
         lines.append(f"workload: {what}, {amount} on {device}")
     lines += [*_ranks_lines(record), *more, *floor_lines(record.floor)]
+    if record.digests and record.digests.outputs:
+        lines.append(
+            f"outputs: {len(record.digests.outputs)} kept, as digests and numbers that `profkit diff` compares"
+        )
     if not record.timed:
         lines.append("not timed: launches were counted on the CPU, one for each operator; there are no times")
     warnings = Counter((w.code, w.message) for own in records for w in own.warnings or ())

@@ -21,6 +21,8 @@ from pathlib import Path
 import msgspec
 
 from profkit.errors import ProfkitError
+from profkit.model import outputs
+from profkit.model.outputs import OutputNumbers
 from profkit.model.run import SCHEMA, RunRecord
 from profkit.runs.whole_files import write_json
 
@@ -47,6 +49,20 @@ class Run:
     def trace_path(self) -> Path:
         """The file that the readers open."""
         return self.path / self.record.trace
+
+    def outputs(self) -> dict[str, OutputNumbers]:
+        """The numbers of its outputs by name, read now; empty where it keeps none.
+
+        Raises:
+            ProfkitError: their file is missing, damaged, or of other outputs than run.json.
+        """
+        digests = self.record.digests
+        if digests is None or digests.numbers is None:
+            return {}
+        found = outputs.read(self.path / digests.numbers)
+        if {name: own.digest for name, own in found.items()} != digests.outputs:
+            raise ProfkitError(f"{self.path / digests.numbers} is of other outputs than run.json. Capture again.")
+        return found
 
 
 def is_run(path: Path) -> bool:
@@ -77,7 +93,9 @@ def load(path: Path) -> Run:
     except msgspec.ValidationError as error:
         raise ProfkitError(f"{file} is not as profkit writes it: {error}. Capture the run again.") from None
     trace = record.trace
-    for field, name in (("trace", trace), *(("trace_sha256", name) for name in record.trace_sha256 or ())):
+    numbers = [record.digests.numbers] if record.digests and record.digests.numbers else []
+    names = {"trace": [trace], "trace_sha256": record.trace_sha256 or (), "digests.numbers": numbers}
+    for field, name in ((field, name) for field, given in names.items() for name in given):
         if Path(name).name != name:
             raise ProfkitError(f"{file}: {field!r} must name a file in the same directory, found {name!r}.")
     run = Run(path, record)

@@ -15,7 +15,7 @@ from capture_cli import STUB_NSYS, environment, names, profkit
 
 from profkit.capture import floor
 from profkit.capture.floor import traced_times
-from profkit.capture.options import Options
+from profkit.capture.options import TRACED_NODES, Options
 from profkit.capture.profilers.dispatch import Dispatch
 from profkit.capture.profilers.nsys import Nsys
 from profkit.capture.profilers.torch_profiler import TorchProfiler
@@ -100,8 +100,8 @@ def test_the_traced_graph_is_one_chain_of_each_kernel(tmp_path: Path) -> None:
     ops = json.loads((tmp_path / "dispatch.json").read_text())["ops"]
     launched = [(op["name"], op["grid"], op["scope"]) for op in ops]
     assert launched == [
-        *[(EMPTY, [1, 1, 1], ["layers.0.empty"])] * floor.TRACED_NODES,
-        *[(LOADED, [1, 1, 1], ["layers.1.load_store"])] * floor.TRACED_NODES,
+        *[(EMPTY, [1, 1, 1], ["layers.0.empty"])] * TRACED_NODES,
+        *[(LOADED, [1, 1, 1], ["layers.1.load_store"])] * TRACED_NODES,
     ]
 
 

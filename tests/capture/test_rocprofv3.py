@@ -13,7 +13,7 @@ import pytest
 from capture_cli import HERE, TOY, names, profkit, start, wait_until
 
 from profkit import readers
-from profkit.capture.profilers import Recording
+from profkit.capture.options import Recording
 from profkit.capture.profilers.rocprofv3 import ROCPROFV3, Rocprofv3
 from profkit.errors import ProfkitError
 from profkit.readers.installed import Installed

@@ -60,4 +60,4 @@ class Toy(Profiler):
         (job.directory / DISPATCH_FILE).write_bytes(
             msgspec.json.encode(content | {"ranges": recording.ranges, "ops": recording.ops})
         )
-        return of_step(job, step, "toy")
+        return of_step(job, step, "toy", has_outputs=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from profkit.capture.profilers.dispatch import Dispatch
 from profkit.capture.profilers.nsys import Nsys
-from profkit.capture.profilers.profiler import COMMAND, FLOOR, GraphTrace, Kept, Profiler, Recording, State
+from profkit.capture.profilers.profiler import COMMAND, FLOOR, GraphTrace, Kept, Profiler, State
 from profkit.capture.profilers.rocprofv3 import Rocprofv3
 from profkit.capture.profilers.torch_profiler import TorchProfiler
 from profkit.errors import ProfkitError, did_you_mean
@@ -19,7 +19,7 @@ from profkit.model.wording import one_of
 if TYPE_CHECKING:
     from profkit.capture.options import Options
 
-__all__ = ["AUTO", "COMMAND", "FLOOR", "PROFILERS", "GraphTrace", "Kept", "Profiler", "Recording", "State"]
+__all__ = ["AUTO", "COMMAND", "FLOOR", "PROFILERS", "GraphTrace", "Kept", "Profiler", "State"]
 
 AUTO = "auto"
 #: Best first: ``auto`` takes the first that can be used. A new profiler is its file and a line here.

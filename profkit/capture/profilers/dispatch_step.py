@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from profkit.capture.device import describe_versions
 from profkit.capture.options import Job
-from profkit.capture.record import digest_outputs, of_step
+from profkit.capture.record import of_step
 from profkit.model.run import RunRecord
 from profkit.model.workload import Step
 from profkit.readers import DISPATCH_FILE
@@ -111,7 +111,7 @@ def record(job: Job, step: Step) -> RunRecord:
         "ops": recording.ops,
     }
     (job.directory / DISPATCH_FILE).write_bytes(msgspec.json.encode(content) + b"\n")
-    return of_step(job, step, "profkit", digests=digest_outputs(step.outputs()) if run_bodies else None)
+    return of_step(job, step, "profkit", has_outputs=run_bodies)
 
 
 class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]

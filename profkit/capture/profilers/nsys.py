@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from profkit.capture.options import Recording
 from profkit.capture.process import describe_status, started, tail, wait
-from profkit.capture.profilers.profiler import COMMAND, FLOOR, GraphTrace, Kept, Profiler, Recording, State
+from profkit.capture.profilers.profiler import COMMAND, FLOOR, GraphTrace, Kept, Profiler, State
 from profkit.errors import ProfkitError
 from profkit.readers.installed import NSYS, Installed, export_command
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from profkit.capture.device import TorchProbe
-    from profkit.capture.options import Job, Options
+    from profkit.capture.options import Job, Options, Recording
     from profkit.model.run import MessageRecord, ProfilerRecord, RunRecord, VersionsRecord
     from profkit.model.workload import Scope, Step
 
@@ -22,21 +23,6 @@ Vendor = Literal["nvidia", "amd", "none"]
 #: What a profiler may take beside options: to record a command, and not only a step that profkit builds; and the
 #: dispatch floor.
 COMMAND, FLOOR = "a command", "the dispatch floor"
-
-
-@dataclass(frozen=True)
-class Recording:
-    """One recorded process.
-
-    Args:
-        work: the directory that the profiler wrote to.
-        log: what the process and its profiler printed; exports add to it.
-        ended: how a command ended, for an error; "" for a workload, which says that itself.
-    """
-
-    work: Path
-    log: Path
-    ended: str = ""
 
 
 @dataclass(frozen=True)

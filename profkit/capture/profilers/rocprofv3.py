@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from profkit.capture.profilers.profiler import COMMAND, GraphTrace, Kept, Profiler, Recording, State
+from profkit.capture.profilers.profiler import COMMAND, GraphTrace, Kept, Profiler, State
 from profkit.errors import ProfkitError
 from profkit.readers.installed import Installed, Program
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
-    from profkit.capture.options import Options
+    from profkit.capture.options import Options, Recording
     from profkit.model.run import VersionsRecord
 
 ROCPROFV3 = Program(
