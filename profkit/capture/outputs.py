@@ -83,7 +83,8 @@ def numbers(outputs: Mapping[str, T], raw: Callable[[T], Raw]) -> dict[str, Outp
     """
     shaped: Mapping[str, Any] = outputs
     counts = [count_rows(tuple(output.shape)) for output in shaped.values()]
-    rows = max(1, -(-sum(counts) // MOST_BLOCKS))
+    rows = 1
+    # A power of two, so that the blocks of another run can be made of these, or these of those.
     while sum(-(-count // rows) for count in counts) > MOST_BLOCKS and rows < max(counts):
         rows *= 2
     return {name: _numbers(raw(outputs[name]), rows) for name in sorted(outputs)}

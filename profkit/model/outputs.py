@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,8 @@ class OutputNumbers:
         digest: SHA-256 of its dtype, shape and bytes, as in run.json.
         dtype: as torch names it, e.g. ``bfloat16``.
         shape: of the tensor.
-        rows: how many rows a block holds, a row being the last axis; the last block may hold fewer. 0 where its dtype
-            has no numbers here (complex, packed ones), so that the digest alone tells.
+        rows: how many rows a block holds, a power of two; a row is the last axis, and the last block may hold fewer. 0
+            where its dtype has no numbers here (complex, packed ones), so that the digest alone tells.
         minimum, maximum: of the finite elements; None without any.
         nonfinite: how many elements are infinite or NaN. They count as 0 in sums and norms.
         sums: of each block's elements.
@@ -71,6 +71,14 @@ class OutputNumbers:
     def total_rows(self) -> int:
         """Of the tensor."""
         return count_rows(self.shape)
+
+    def coarser(self, rows: int) -> OutputNumbers:
+        """The same in blocks of so many rows, a multiple of its own."""
+        if rows == self.rows or not len(self.sums):
+            return self
+        starts = np.arange(0, len(self.sums), rows // self.rows)
+        norms = np.sqrt(np.add.reduceat(self.norms**2, starts))
+        return replace(self, rows=rows, sums=np.add.reduceat(self.sums, starts), norms=norms)
 
 
 def count_rows(shape: tuple[int, ...]) -> int:

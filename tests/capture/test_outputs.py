@@ -72,8 +72,8 @@ def test_more_rows_than_fit_are_merged_and_sums_stay(monkeypatch: pytest.MonkeyP
     x, y = np.arange(44.0).reshape(22, 2), np.ones((3, 4))
     found = numbers_of(x=x, y=y)
     assert sum(len(own.sums) for own in found.values()) <= 10
-    assert found["x"].rows == found["y"].rows == 3
-    assert found["x"].sums.tolist() == [x[i : i + 3].sum() for i in range(0, 22, 3)]
+    assert found["x"].rows == found["y"].rows == 4
+    assert found["x"].sums.tolist() == [x[i : i + 4].sum() for i in range(0, 22, 4)]
     assert (found["x"].norms ** 2).sum() == pytest.approx((x * x).sum())
 
 
