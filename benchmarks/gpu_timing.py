@@ -76,7 +76,7 @@ def this_device() -> Device:
     """
     if not torch.cuda.is_available():
         raise SystemExit("This measures a GPU, and torch sees none here.")
-    nodes: dict[str, list[float]] = time_per_node(_FLOOR_REPLAYS)["samples_us"]
+    nodes: dict[str, list[float]] = time_per_node(_FLOOR_REPLAYS)
     rates = best_rates(median_us)
     return Device(
         name=torch.cuda.get_device_name(),

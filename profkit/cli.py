@@ -154,7 +154,7 @@ def capture(
                 "--against, --pairs, --stop-after, --keep-report, --graph-level, --nproc and --rank-timeout belong to "
                 "a workload, not to a command."
             )
-        asked = Options("", profiler=profiler, nsys_args=nsys_args)
+        asked = Options("", profiler=profiler, profiler_args=nsys_args)
         summary, exit_code = capture_command(trailing.command, asked, output, force=force)
         typer.echo(summary, err=True)
         raise typer.Exit(exit_code)
@@ -195,7 +195,7 @@ def capture(
 @app.command()
 def floor(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A file for the JSON.")] = None,
-    profiler: Annotated[str, typer.Option(help=f"{one_of(profilers.names(profilers.recording_floor()))}.")] = "auto",
+    profiler: Annotated[str, typer.Option(help=f"{one_of(profilers.names(profilers.FLOOR))}.")] = "auto",
     output_format: _TextOrJson = "text",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:

@@ -5,18 +5,18 @@ No host name, user or path. ``python -m profkit.capture.device FILE`` is the chi
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from profkit.capture.process import describe_status, tail
 
@@ -83,8 +83,7 @@ def driver_version() -> str | None:
     return lines[0] if done.returncode == 0 and lines else None
 
 
-@dataclass(frozen=True)
-class TorchProbe:
+class TorchProbe(msgspec.Struct, frozen=True):
     """What a child process found.
 
     Args:
@@ -125,38 +124,27 @@ def probe_torch() -> TorchProbe:
     with tempfile.TemporaryDirectory(prefix="profkit.") as directory:
         answer, log = Path(directory) / "answer.json", Path(directory) / "log"
         with log.open("wb") as output:
+            command = [sys.executable, "-m", "profkit.capture.device", str(answer)]
             try:
                 status = subprocess.run(
-                    [sys.executable, "-m", "profkit.capture.device", str(answer)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    timeout=TIMEOUT_S,
-                    check=False,
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=TIMEOUT_S, check=False
                 ).returncode
             except subprocess.TimeoutExpired:
                 return TorchProbe(problem=f"torch does not import within {TIMEOUT_S} s. Reinstall it.")
         if status != 0:
-            return TorchProbe(
-                problem=f"torch does not import ({describe_status(status)}: {tail(log, 1)}). Reinstall it."
-            )
-        return TorchProbe(**json.loads(answer.read_text(encoding="utf-8")))
+            why = f"{describe_status(status)}: {tail(log, 1)}"
+            return TorchProbe(problem=f"torch does not import ({why}). Reinstall it.")
+        return msgspec.json.decode(answer.read_bytes(), type=TorchProbe)
 
 
 def main(path: str) -> None:
     """Import torch here and write what it says to the file `path`."""
     import torch
 
-    cuda = torch.cuda.is_available()
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] if cuda else []
-    probe = TorchProbe(
-        torch=str(torch.__version__),
-        triton=package_version("triton"),
-        cuda_version=torch.version.cuda,
-        cuda=cuda,
-        devices=names,
-    )
-    Path(path).write_text(json.dumps(asdict(probe)), encoding="utf-8")
+    versions, cuda = describe_versions(), torch.cuda.is_available()
+    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] if cuda else []
+    found = TorchProbe(versions["torch"], versions["triton"], versions["cuda"], cuda, devices)
+    Path(path).write_bytes(msgspec.json.encode(found))
 
 
 if __name__ == "__main__":

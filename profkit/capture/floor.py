@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from profkit.capture import profilers
 from profkit.capture.device import probe_torch
-from profkit.capture.options import FLOOR_WORKLOAD, Options
-from profkit.capture.profilers import AUTO, Profiler
+from profkit.capture.options import FLOOR_WORKLOAD, TRACED_NODES, Options
+from profkit.capture.profilers import Profiler
 from profkit.capture.profilers.nsys import TRACE_FILE
 from profkit.capture.record import quartiles, step_times
-from profkit.capture.workers import Workers, recording
-from profkit.errors import ProfkitError, did_you_mean
-from profkit.model.run import FloorRecord, KernelFloorRecord, MessageRecord, RecorderRecord, StepTimesRecord
+from profkit.capture.workers import Workers
+from profkit.errors import ProfkitError
+from profkit.model.run import (
+    FloorRecord,
+    KernelFloorRecord,
+    MessageRecord,
+    RecorderRecord,
+    StepTimesRecord,
+    VersionsRecord,
+)
 from profkit.readers.arrow import Database
 
 if TYPE_CHECKING:
@@ -32,8 +36,8 @@ if TYPE_CHECKING:
 
 #: Kernel name in the trace to the name under which it is reported.
 TRACED_KERNELS = {"floor_empty_kernel": "empty", "floor_load_store_kernel": "load_store"}
-#: Nodes of each kernel in the traced graph and its replays: 2560 durations of each kernel, read back in a second.
-TRACED_NODES, TRACED_REPLAYS = 256, 10
+#: Of the traced graph: 2560 durations of each kernel, read back in a second.
+TRACED_REPLAYS = 10
 
 METHOD = (
     "untraced_per_node: CUDA events around replays of a graph of 64 and of one of 512 kernels, each enqueued behind a "
@@ -41,65 +45,19 @@ METHOD = (
     f"of {TRACED_REPLAYS} replays of {TRACED_NODES} nodes under the profiler, and the time from one row's end to the "
     "next one's start. One program of 128 threads; load_store copies one float32."
 )
-
-
 GRAPH_METHOD = "nsys --cuda-graph-trace=graph, in a process of its own: the row of each graph launch"
 _GRAPH_ROWS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Measured(Generic[T]):
-    """What was measured. Failing is no reason to give up the capture that asks for it.
-
-    Args:
-        content: the field of run.json; None where it was not measured.
-        warning: for run.json: what prevented it; None where nothing did or it was not wanted.
-    """
-
-    content: T | None = None
-    warning: MessageRecord | None = None
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The floor of one `profkit capture`: measured when it is first asked for, and once.
-
-    Args:
-        profiler: what records the capture; without times it has no floor.
-        wanted: false measures nothing.
-    """
-
-    profiler: Profiler
-    wanted: bool
-
-    @property
-    def is_due(self) -> bool:
-        """Whether there is anything to measure."""
-        return self.wanted and self.profiler.timed
-
-    @cached_property
-    def measured(self) -> Measured[FloorRecord]:
-        """The measurement."""
-        if not self.is_due:
-            return Measured()
-        try:
-            return Measured(measure(profilers.for_floor_of(self.profiler)))
-        except ProfkitError as error:
-            why = f"The dispatch floor was not measured: {error}"
-            return Measured(warning=MessageRecord(code="floor-not-measured", message=why))
 
 
 def choose(asked: str) -> Profiler:
     """What records the traced half: with ``auto`` the first that is usable.
 
     Raises:
-        ProfkitError: an unknown profiler, no CUDA device, or nsys is asked for and not usable.
+        ProfkitError: a profiler that records no floor or is not usable, or no CUDA device.
     """
-    known = profilers.names(profilers.recording_floor())
-    if asked not in known:
-        raise ProfkitError(f"No profiler {asked!r} for the floor.{did_you_mean(asked, known)}")
+    options = Options(FLOOR_WORKLOAD, profiler=asked)
+    if asked != profilers.AUTO:
+        profilers.choose(options, profilers.FLOOR)
     torch = probe_torch()
     if torch.problem is not None:
         raise ProfkitError(f"The dispatch floor cannot be measured: {torch.problem}")
@@ -108,17 +66,23 @@ def choose(asked: str) -> Profiler:
             f"The dispatch floor cannot be measured: torch {torch.torch} finds no CUDA device. Run `profkit floor` on "
             "the machine whose traces you compare; `profkit doctor` says what is missing here."
         )
-    return profilers.first_found(profilers.recording_floor()) if asked == AUTO else profilers.get(asked).find()
+    return profilers.choose(options, profilers.FLOOR)[0]
+
+
+@cache
+def beside(profiler: Profiler) -> FloorRecord | MessageRecord:
+    """The floor of captures by `profiler`, measured once a process; as a warning, why it could not be."""
+    try:
+        return measure(profilers.for_floor_of(profiler))
+    except ProfkitError as error:
+        return MessageRecord(code="floor-not-measured", message=f"The dispatch floor was not measured: {error}")
 
 
 def measure(profiler: Profiler) -> FloorRecord:
-    """Measure the floor in two processes; takes some ten seconds.
+    """Measure the floor in two processes; takes some ten seconds. Returns the `floor` field of run.json.
 
     Args:
         profiler: records the traced half.
-
-    Returns:
-        The `floor` field of run.json.
 
     Raises:
         ProfkitError: a worker failed, or the profiler did not record every kernel.
@@ -127,33 +91,31 @@ def measure(profiler: Profiler) -> FloorRecord:
 
     workers = Workers(traced_options(profiler), profiler)
     with tempfile.TemporaryDirectory(prefix="profkit.") as name:
-        jobs = workers.jobs([Path(name)])
-        ((traced, untraced),) = workers.record_and_time(jobs, workers.jobs([Path(name)], "floor"))
-        kept = profiler.keep(recording(jobs[0]), Path(name), keep_report=False)
+        (job,) = workers.jobs([Path(name)])
+        ((traced, untraced),) = workers.record_and_time([job], "floor")
+        kept = profiler.keep(job.recording, Path(name), keep_report=False)
         times = traced_times(readers.read(Path(name) / kept.trace))
-    version = profiler.version(msgspec.structs.asdict(traced.versions))
-    empty, load_store = (
-        KernelFloorRecord(
+    record = traced.record
+    kernels = {
+        kernel: KernelFloorRecord(
             untraced_per_node=quartiles(untraced.samples_us[kernel]),
             traced_duration=quartiles(durations_us),
             traced_gap=quartiles(gaps_us),
         )
         for kernel, (durations_us, gaps_us) in times.items()
-    )
+    }
     return FloorRecord(
         unit="us",
         method=METHOD,
-        device=traced.device.name if traced.device else None,
-        profiler=RecorderRecord(name=profiler.name, version=version),
-        empty=empty,
-        load_store=load_store,
+        device=record.device.name if record.device else None,
+        profiler=RecorderRecord(name=profiler.name, version=profiler.version(record.versions or VersionsRecord())),
+        **kernels,
     )
 
 
 def traced_options(profiler: Profiler) -> Options:
-    """What the traced half records: the floor's own workload under `profiler`."""
-    nodes = f"nodes={TRACED_NODES}"
-    return Options(FLOOR_WORKLOAD, shapes=(nodes,), profiler=profiler.name, replays=TRACED_REPLAYS, warmup=1)
+    """What the traced half records: a step of the floor's kernels under `profiler`."""
+    return Options(FLOOR_WORKLOAD, profiler=profiler.name, replays=TRACED_REPLAYS, warmup=1)
 
 
 def traced_times(
@@ -184,8 +146,8 @@ def traced_times(
 
 def graph_level(
     options: Options, profiler: Profiler, directories: Sequence[Path]
-) -> Sequence[Measured[StepTimesRecord]]:
-    """The step of each rank, recorded as whole graphs.
+) -> Sequence[StepTimesRecord | MessageRecord]:
+    """The step of each rank, recorded as whole graphs; as a warning, why it could not be.
 
     Args:
         directories: of the ranks; they are not kept.
@@ -194,10 +156,10 @@ def graph_level(
     jobs = workers.jobs(directories)
     try:
         workers.record(jobs)
-        return [Measured(graph_times(job.directory / TRACE_FILE, job.replays)) for job in jobs]
+        return [graph_times(job.directory / TRACE_FILE, job.replays) for job in jobs]
     except ProfkitError as error:
         why = f"The step at graph level could not be timed: {error}"
-        return [Measured(warning=MessageRecord(code="graph-level-not-measured", message=why))] * len(jobs)
+        return [MessageRecord(code="graph-level-not-measured", message=why)] * len(jobs)
 
 
 def graph_times(trace: Path, replays: int) -> StepTimesRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ import triton
 import triton.language as tl
 
 from profkit.capture.graph import UNTIMED_REPLAYS, replay_us
-from profkit.model.workload import BuildContext, InputSet, Layer, Scope, Shape, Step, Workload
+from profkit.capture.options import TRACED_NODES
+from profkit.model.workload import Layer, Scope, Step
 
 #: 128 threads, as in torch's elementwise kernels, which are what runs at the floor in practice.
 NUM_WARPS = 4
@@ -48,44 +50,23 @@ def launch_chain(name: str, x: torch.Tensor, nodes: int) -> None:
         KERNELS[name][(1,)](x, num_warps=NUM_WARPS)
 
 
-def _build(context: BuildContext) -> Step:
-    nodes = context.int_shape("nodes")
-    x = element_pair(context.device)
+def chains(device: str) -> Step:
+    """A step of one chain of each kernel."""
+    x = element_pair(device)
 
-    def chain(name: str) -> Layer:
-        def run(_: Scope) -> None:
-            launch_chain(name, x, nodes)
+    def chain(name: str, _: Scope) -> None:
+        launch_chain(name, x, TRACED_NODES)
 
-        return Layer(list(KERNELS).index(name), name, run)
-
-    layers = [chain(name) for name in KERNELS]
-
-    def refresh(_: InputSet) -> None:
-        """Nothing is overwritten that a replay reads."""
-
-    def outputs() -> Mapping[str, torch.Tensor]:
-        return {f"{layer.scope}/x": x for layer in layers}
-
-    return Step(layers=layers, refresh=refresh, outputs=outputs)
+    layers = [Layer(number, name, partial(chain, name)) for number, name in enumerate(KERNELS)]
+    # Nothing is overwritten that a replay reads.
+    return Step(layers, refresh=lambda _: None, outputs=lambda: {f"{layer.scope}/x": x for layer in layers})
 
 
-FLOOR = Workload(
-    name="floor",
-    summary="chains of kernels that do next to nothing",
-    variants={"chains": "one chain of each kernel"},
-    shapes={"nodes": Shape(256, "kernels in a chain")},
-    build=_build,
-)
-
-
-def time_per_node(replays: int) -> dict[str, Any]:
-    """Time one more node of a graph, for each kernel.
+def time_per_node(replays: int) -> dict[str, list[float]]:
+    """Kernel name to the time of one more node of a graph, in µs, in each of the replays.
 
     Args:
         replays: of each graph; they take turns, so that a change of the clock meets all of them.
-
-    Returns:
-        The worker's result: ``samples_us``, kernel name to the time of one node in each of the replays.
     """
     x = element_pair("cuda")
     stream = _cuda.Stream()
@@ -94,18 +75,18 @@ def time_per_node(replays: int) -> dict[str, Any]:
         for name in KERNELS:
             launch_chain(name, x, 1)
     torch.cuda.synchronize()
-    graphs = {name: (_chain(name, x, SMALL, stream), _chain(name, x, LARGE, stream)) for name in KERNELS}
+
+    def captured(name: str, nodes: int) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            launch_chain(name, x, nodes)
+        return graph
+
+    graphs = {name: (captured(name, SMALL), captured(name, LARGE)) for name in KERNELS}
     samples_us: dict[str, list[float]] = {name: [] for name in KERNELS}
     for number in range(UNTIMED_REPLAYS + replays):
         for name, (small, large) in graphs.items():
             small_us, large_us = replay_us(small), replay_us(large)
             if number >= UNTIMED_REPLAYS:
                 samples_us[name].append((large_us - small_us) / (LARGE - SMALL))
-    return {"samples_us": samples_us}
-
-
-def _chain(name: str, x: torch.Tensor, nodes: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        launch_chain(name, x, nodes)
-    return graph
+    return samples_us

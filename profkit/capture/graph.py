@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch.distributed as dist
 from profkit.capture.options import Job
 from profkit.capture.record import digest_outputs, of_step, step_times
 from profkit.errors import ProfkitError
+from profkit.model.run import CompileRecord, CompilesRecord, DigestsRecord, RunRecord
 from profkit.model.workload import Scope, Step, no_ranges
 
 #: torch.cuda is only partly annotated; through this name strict type checking leaves its calls alone.
@@ -68,7 +70,7 @@ def record_traced(
     scope: Scope,
     ranges: str,
     window: Callable[[], AbstractContextManager[None]],
-) -> dict[str, Any]:
+) -> RunRecord:
     """Capture and replay the step inside the profiler's window, then digest its outputs after one more replay.
 
     The refresh before each replay runs inside the window but outside the replay's range and outside the graph.
@@ -76,9 +78,6 @@ def record_traced(
     Args:
         scope: pushes ranges; `ranges` is its name for run.json.
         window: what the profiler records.
-
-    Returns:
-        The worker's result.
     """
     watch = CompileWatch()
     step = build()
@@ -101,14 +100,14 @@ def record_traced(
                 torch.cuda.synchronize()
     watch.close_window()
     job.at("replaying the graph for its digests")
-    outputs = digest_replay(step, graph)
+    digest_replay(step, graph)
     return of_step(
+        job,
         step,
-        ranges=ranges,
-        digests=outputs,
-        backend=backend(),
-        compiles=watch.to_dict(),
-        compiles_watched=watch.triton_watched,
+        ranges,
+        again=partial(digest_replay, step, graph),
+        compiles=watch.compiles,
+        unwatched=not watch.triton_watched,
     )
 
 
@@ -135,20 +134,15 @@ def cuda_profiler_window() -> Iterator[None]:
         _cuda.profiler.stop()
 
 
-def digest_replay(step: Step, graph: torch.cuda.CUDAGraph) -> dict[str, str]:
-    """Digests of the outputs of one replay on the digest inputs."""
+def digest_replay(step: Step, graph: torch.cuda.CUDAGraph) -> None:
+    """One replay on the digest inputs."""
     step.refresh("digest")
     graph.replay()
     torch.cuda.synchronize()
-    return digest_outputs(step.outputs())
 
 
-def time_untraced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
-    """Time each replay with CUDA events, in a process that no profiler watches.
-
-    Returns:
-        The worker's result: ``untraced`` as run.json has it, and ``digests``.
-    """
+def time_untraced(job: Job, build: Callable[[], Step]) -> RunRecord:
+    """Time each replay with CUDA events, in a process that no profiler watches: run.json's `untraced` and `digests`."""
     step = build()
     stream = _cuda.Stream()
     line_up = aligner(SPIN_CYCLES)
@@ -162,7 +156,9 @@ def time_untraced(job: Job, build: Callable[[], Step]) -> dict[str, Any]:
         sample_us = replay_us(graph, line_up)
         if number >= UNTIMED_REPLAYS:
             samples_us.append(round(sample_us, 3))
-    return {"untraced": step_times(samples_us, METHOD), "digests": digest_replay(step, graph)}
+    digest_replay(step, graph)
+    digests = DigestsRecord(outputs=digest_outputs(step.outputs()))
+    return RunRecord(trace="", untraced=step_times(samples_us, METHOD), digests=digests)
 
 
 def replay_us(graph: torch.cuda.CUDAGraph, line_up: Callable[[], None] | None = None) -> float:
@@ -276,14 +272,11 @@ class CompileWatch:
     """
 
     def __init__(self) -> None:
-        self.before = 0
-        self.inside: list[dict[str, Any]] = []
         self.triton_watched = True
+        self._before = 0
+        self._inside: list[CompileRecord] = []
         self._window = False
         self._frames_at_open = 0
-        self._install()
-
-    def _install(self) -> None:
         if find_spec("triton") is None:
             return
         try:
@@ -302,14 +295,14 @@ class CompileWatch:
 
     def _record(self, name: str, seconds: float) -> None:
         if self._window:
-            self.inside.append({"name": name, "seconds": round(seconds, 6)})
+            self._inside.append(CompileRecord(name=name, seconds=round(seconds, 6)))
         else:
-            self.before += 1
+            self._before += 1
 
     def open_window(self) -> None:
         """From here on compilations are inside the window."""
         self._frames_at_open = len(_dynamo_frames())
-        self.before += self._frames_at_open
+        self._before += self._frames_at_open
         self._window = True
 
     def close_window(self) -> None:
@@ -318,9 +311,10 @@ class CompileWatch:
             self._record("torch.compile frame", seconds)
         self._window = False
 
-    def to_dict(self) -> dict[str, Any]:
+    @property
+    def compiles(self) -> CompilesRecord:
         """The `compiles` field of run.json."""
-        return {"before": self.before, "inside": self.inside}
+        return CompilesRecord(before=self._before, inside=self._inside)
 
 
 def _dynamo_frames() -> list[float]:

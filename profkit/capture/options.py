@@ -6,23 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from profkit.model.run import (
-    CompilesRecord,
-    DeviceRecord,
-    ReferencesRecord,
-    StepTimesRecord,
-    VersionsRecord,
-)
-from profkit.model.workload import ShapeValue
+from profkit.model.run import RunRecord
 
 #: Building a model-sized workload and compiling its kernels takes minutes at worst; a rank that hangs takes for ever.
 RANK_TIMEOUT_S = 600.0
 #: The workload that measures the dispatch floor; no name that a user can give.
 FLOOR_WORKLOAD = "<floor>"
+#: Of each kernel in the graph whose trace gives the floor.
+TRACED_NODES = 256
 #: An untraced process times at least this many replays: the quartiles of 20 are coarse and a replay costs under 1 ms.
 MIN_UNTRACED_REPLAYS = 50
 #: Pairs where `--against` is given and `--pairs` is not: a sign test on seven can reach p = 0.016, and still 0.031
@@ -40,7 +34,7 @@ class Options:
         variant: None takes the workload's first.
         shapes: ``name=value`` texts.
         profiler: one of `profkit.capture.profilers.names`; once it is chosen, not ``auto``.
-        nsys_args: of a command, more flags for ``nsys profile``, quoted as in a shell.
+        profiler_args: of a command, more flags for the profiler's own tool, quoted as in a shell.
         replays: recorded replays of the graph; a profiler without times runs the step once.
         warmup: runs before the graph is captured, outside the recorded window; the first of them compiles kernels.
         seed: seeds every random input.
@@ -59,7 +53,7 @@ class Options:
     variant: str | None = None
     shapes: tuple[str, ...] = ()
     profiler: str = "auto"
-    nsys_args: str = ""
+    profiler_args: str = ""
     replays: int = 20
     warmup: int = 3
     seed: int = 0
@@ -79,9 +73,35 @@ class Options:
         return Path(self.workload).name
 
     @property
+    def needs(self) -> list[str]:
+        """The options given that not every profiler takes, see `profkit.capture.profilers.Profiler.takes`."""
+        given = {
+            "--nproc": self.nproc is not None,
+            "--run-bodies": self.run_bodies,
+            "--graph-level": self.graph_level,
+            "--nsys-args": self.profiler_args.strip() != "",
+        }
+        return [option for option, is_given in given.items() if is_given]
+
+    @property
     def is_file(self) -> bool:
         """Whether the workload is one of the user's."""
         return ":" in self.workload
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recorded process.
+
+    Args:
+        work: the directory that the profiler wrote to.
+        log: what the process and its profiler printed; exports add to it.
+        ended: how a command ended, for an error; "" for a workload, which says that itself.
+    """
+
+    work: Path
+    log: Path
+    ended: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,8 +113,7 @@ class Job:
         recorder: a profiler's name, ``untraced`` (CUDA events) or ``floor`` (CUDA events around graphs of kernels that
             do nothing).
         directory: where its files lie.
-        nvtx: which API pushes ranges, see `profkit.capture.profilers.Profiler.ranges_api`; "" without a profiler.
-        held: import torch, then wait for a line on stdin before anything touches the GPU.
+        ranges_api: which API pushes ranges, see `profkit.capture.profilers.Profiler.ranges_api`.
         rank: this process among those of ``--nproc``.
         master_port: where rank 0 listens while the process group is made.
         parent_pid: the process that started the job; its end is the worker's.
@@ -103,56 +122,46 @@ class Job:
     options: Options
     recorder: str
     directory: Path
-    nvtx: str = ""
-    held: bool = False
+    ranges_api: str = ""
     rank: int = 0
     master_port: int = 0
     parent_pid: int = field(default_factory=os.getpid)
 
     @property
+    def held(self) -> bool:
+        """Whether it imports torch, then waits for a line on stdin before anything touches the GPU."""
+        return self.recorder in ("untraced", "floor")
+
+    @property
     def replays(self) -> int:
         """How many are recorded or timed."""
-        asked = self.options.replays
-        return max(asked, MIN_UNTRACED_REPLAYS) if self.recorder in ("untraced", "floor") else asked
+        return max(self.options.replays, MIN_UNTRACED_REPLAYS) if self.held else self.options.replays
 
     @property
     def world_size(self) -> int:
         """How many processes are in the process group; 0 where there is none."""
         return self.options.nproc or 0
 
-    @property
-    def result(self) -> Path:
-        """Where the worker writes its result, complete or not at all."""
-        return self._file("result.json")
-
-    @property
-    def log(self) -> Path:
-        """Where the worker's output goes."""
-        return self._file("log")
-
-    @property
-    def pid_file(self) -> Path:
-        """Where the worker writes its process id first, so that it can be ended whoever started it."""
-        return self._file("result.json.pid")
-
-    @property
-    def stage_file(self) -> Path:
-        """Where a rank writes what it is doing, for the message where it hangs."""
-        return self._file("result.json.stage")
+    def file(self, suffix: str) -> Path:
+        """One of its files: ``result.json``, complete or not there; ``log``, the worker's output; ``pid``, its process
+        id, so that it can be ended whoever started it; ``stage``, what a rank is doing; ``job.json``, itself."""
+        return self.directory / f"{self.recorder}.{suffix}"
 
     def at(self, stage: str) -> None:
-        """Say what this process is doing from now on; nothing where it is the only one."""
+        """Say what this process is doing from now on, for the message where it hangs; nothing if it is the only one."""
         if self.world_size:
-            self.stage_file.write_text(stage, encoding="utf-8")
+            self.file("stage").write_text(stage, encoding="utf-8")
+
+    @property
+    def recording(self) -> Recording:
+        """What its profiler leaves."""
+        return Recording(self.directory, self.file("log"))
 
     def write(self) -> Path:
         """Write the file that a worker reads; returns it."""
-        path = self._file("job.json")
+        path = self.file("job.json")
         path.write_bytes(msgspec.json.encode(self, enc_hook=str))
         return path
-
-    def _file(self, suffix: str) -> Path:
-        return self.directory / f"{self.recorder}.{suffix}"
 
 
 def read_job(path: Path) -> Job:
@@ -166,32 +175,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         error: what the user can mend; nothing else is there then.
         crash: the first line of an exception that nothing handled; nothing else is there then.
-        variant, shapes: what ran.
-        layers, notes: of the step.
-        ranges: what pushed the ranges, for run.json.
+        record: run.json, as far as the worker knows it.
         backend: what the process group runs over; None where there is none.
-        compiles: as in run.json; `compiles_watched` is false where they cannot all be seen.
-        digests, references: of the step's outputs, as in run.json; None where they were not computed.
-        device, versions: what it ran on.
-        untraced: of the ``untraced`` recorder.
         samples_us: of the ``floor`` recorder: kernel to the time of one node in each replay.
     """
 
     error: str | None = None
     crash: str | None = None
-    variant: str | None = None
-    shapes: Mapping[str, ShapeValue] = {}
-    layers: int | None = None
-    notes: Mapping[str, Any] | None = None
-    ranges: str | None = None
+    record: RunRecord = RunRecord(trace="")
     backend: str | None = None
-    compiles: CompilesRecord = CompilesRecord()
-    compiles_watched: bool = True
-    digests: Mapping[str, str] | None = None
-    references: ReferencesRecord | None = None
-    device: DeviceRecord | None = None
-    versions: VersionsRecord = VersionsRecord()
-    untraced: StepTimesRecord | None = None
     samples_us: Mapping[str, Sequence[float]] = {}
 
     @property
@@ -201,5 +193,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_result(job: Job) -> Result | None:
-    """What a worker has written, None where that is nothing; a reader sees all of it or no file."""
-    return msgspec.json.decode(job.result.read_bytes(), type=Result) if job.result.exists() else None
+    """What a worker has written, None where that is nothing."""
+    file = job.file("result.json")
+    return msgspec.json.decode(file.read_bytes(), type=Result) if file.exists() else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ import msgspec
 
 from profkit.capture import process
 from profkit.capture.options import Options
+from profkit.capture.record import compiled_inside
 from profkit.capture.session import Session, begin, record_into
 from profkit.capture.sittings import check_same, locked, shown, source_digest
 from profkit.errors import ProfkitError
 from profkit.model.run import MessageRecord, RepetitionRecord, RunRecord
-from profkit.model.wording import counted
 from profkit.model.workload import resolve_variant
 from profkit.runs import planned as planned_file
 from profkit.runs import run_dir
@@ -88,22 +87,13 @@ def describe(options: Options, arms: Sequence[PlannedArm]) -> CapturePlan:
     Raises:
         ProfkitError: there is no such file.
     """
-    return CapturePlan(
-        workload=options.name,
-        workload_sha256=source_digest(options.workload),
-        arms=list(arms),
-        pairs=options.pairs or 1,
-        shapes=dict(sorted(text.partition("=")[::2] for text in options.shapes)),
-        profiler=options.profiler,
-        replays=options.replays,
-        warmup=options.warmup,
-        seed=options.seed,
-        run_bodies=options.run_bodies,
-        keep_report=options.keep_report,
-        nproc=options.nproc,
-        # Absent where it was not asked for, as in captures that were begun before it could be.
-        graph_level=options.graph_level or msgspec.UNSET,
-    )
+    given = dataclasses.asdict(options) | {
+        "workload": options.name,
+        "workload_sha256": source_digest(options.workload),
+        "arms": list(arms),
+        "shapes": dict(sorted(text.partition("=")[::2] for text in options.shapes)),
+    }
+    return CapturePlan(**{name: given[name] for name in CapturePlan.__struct_fields__})
 
 
 @dataclass(frozen=True)
@@ -149,7 +139,6 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
             else:
                 _start_over(output)
                 write_json(output / PLAN_FILE, {"schema": SCHEMA, "plan": described})
-            _remove_partial(output)
             try:
                 durations_s = _record_missing(session, order, output)
             except _RefusedError:
@@ -204,13 +193,6 @@ def _start_over(output: Path) -> None:
     (output / PLAN_FILE).unlink()
 
 
-def _remove_partial(output: Path) -> None:
-    """Remove what a killed capture left under temporary names; nobody else can be writing here now."""
-    for pattern in ("*/*/.0.*.part", "*/.*.part"):
-        for partial in output.glob(pattern):
-            shutil.rmtree(partial)
-
-
 def _record_missing(session: Session, order: Sequence[Repetition], output: Path) -> list[float]:
     """Record each repetition of `order` that is not there; returns how long each took, in seconds."""
     missing = [repetition for repetition in order if not repetition.is_complete(output)]
@@ -219,22 +201,28 @@ def _record_missing(session: Session, order: Sequence[Repetition], output: Path)
     if not missing:
         return durations_s
     with shown(len(order) - len(missing), len(order)) as display:
-        if session.floor.is_due:
+        if session.has_floor:
             display.note("measuring the dispatch floor")
             # Now, so that the first repetition takes no longer than the others and what is left is estimated well.
-            _ = session.floor.measured
+            _ = session.floor
         for repetition in missing:
             started = time.monotonic()
             if durations_s and stop_after_s is not None and started - begun + max(durations_s) > stop_after_s:
                 break
-            display.begins(f"{repetition.arm.name}, pair {repetition.pair}")
+            arm, pair, directory = repetition.arm, repetition.pair, repetition.directory(output)
+            display.begins(f"{arm.name}, pair {pair}")
+            crash_log = directory.with_name(f"{directory.name}.log")
+            crash_log.unlink(missing_ok=True)
+            own = dataclasses.replace(session, options=dataclasses.replace(session.options, variant=arm.variant))
+            place = RepetitionRecord(arm=arm.name, pair=pair, sequence=repetition.sequence)
             try:
-                _record(session, repetition, output)
+                with run_dir.new(directory) as temporary:
+                    record_into(own, temporary, crash_log=crash_log, repetition=place)
             except ProfkitError as error:
-                if not display.done and not _crash_log(repetition, output).exists():
+                if not display.done and not crash_log.exists():
                     raise _RefusedError(str(error), error.exit_code) from error
                 raise ProfkitError(
-                    f"{error} This was {repetition.arm.name}, pair {repetition.pair}; {display.done} of {len(order)} "
+                    f"{error} This was {arm.name}, pair {pair}; {display.done} of {len(order)} "
                     f"repetitions are kept in {output}, and the same command resumes.",
                     error.exit_code,
                 ) from error
@@ -247,22 +235,6 @@ class _RefusedError(ProfkitError):
     """The first repetition was refused before anything ran, so that the same command would be refused again."""
 
 
-def _crash_log(repetition: Repetition, output: Path) -> Path:
-    directory = repetition.directory(output)
-    return directory.with_name(f"{directory.name}.log")
-
-
-def _record(session: Session, repetition: Repetition, output: Path) -> None:
-    directory = repetition.directory(output)
-    crash_log = _crash_log(repetition, output)
-    crash_log.unlink(missing_ok=True)
-    options = dataclasses.replace(session.options, variant=repetition.arm.variant)
-    own = dataclasses.replace(session, options=options)
-    place = RepetitionRecord(arm=repetition.arm.name, pair=repetition.pair, sequence=repetition.sequence)
-    with run_dir.new(directory) as temporary:
-        record_into(own, temporary, crash_log=crash_log, repetition=place)
-
-
 def _mark_stalled(arms: Sequence[PlannedArm], order: Sequence[Repetition], output: Path) -> None:
     """Write the `set_aside` field of every repetition, decided from all of its arm."""
     for arm in arms:
@@ -271,57 +243,37 @@ def _mark_stalled(arms: Sequence[PlannedArm], order: Sequence[Repetition], outpu
         for job, verdict in zip(jobs, verdicts, strict=True):
             for run in job:
                 if run.record.set_aside != verdict:
-                    _rewrite(run, msgspec.structs.replace(run.record, set_aside=verdict))
+                    run_dir.write_record(run.path, msgspec.structs.replace(run.record, set_aside=verdict))
 
 
-def _rewrite(run: run_dir.Run, record: RunRecord) -> None:
-    """Replace a run's run.json; a reader sees the old one or the new one."""
-    with tempfile.TemporaryDirectory(prefix="work.", dir=run.path) as name:
-        run_dir.write_record(Path(name), record)
-        (Path(name) / run_dir.RUN_FILE).replace(run.path / run_dir.RUN_FILE)
+#: A repetition is an outlier where its untraced median lies further from the median of its arm than both bounds, in
+#: either direction: setting aside slow ones alone would make every arm look faster.
+#: Robust standard deviations (1.4826 × the median absolute deviation, as of a normal distribution). Five, since the
+#: deviation of some seven values is itself uncertain; a normal sample passes five once in a million times.
+DEVIATIONS = 5.0
+#: Of the arm's median. Repetitions on a quiet GPU agree within a percent, and a clock that was throttled or a GPU that
+#: was shared shows as more than five; without this bound one of seven near-equal values would often be five tiny
+#: deviations away.
+SHARE = 0.05
+#: Fewer repetitions than this are not judged: three cannot tell which of them is the odd one.
+MINIMUM = 4
 
 
-@dataclass(frozen=True)
-class OutlierRule:
-    """When an untraced median lies too far from those of the same arm's other repetitions.
-
-    A repetition is an outlier where it lies further from the median of its arm than both bounds, in either direction:
-    setting aside slow ones alone would make every arm look faster.
-
-    Args:
-        deviations: robust standard deviations (1.4826 × the median absolute deviation). Five, since the deviation of
-            some seven values is itself uncertain; a normal sample passes five once in a million times.
-        share: of the arm's median. Repetitions on a quiet GPU agree within a percent, and a clock that was throttled
-            or a GPU that was shared shows as more than five; without this bound one of seven near-equal values
-            would often be five tiny deviations away.
-        minimum: fewer repetitions than this are not judged: three cannot tell which of them is the odd one.
-    """
-
-    deviations: float = 5.0
-    share: float = 0.05
-    minimum: int = 4
-
-
-RULE = OutlierRule()
-#: The median absolute deviation of a normal distribution times this is its standard deviation.
-_NORMAL = 1.4826
-
-
-def outliers(medians_us: Sequence[float], rule: OutlierRule = RULE) -> list[bool]:
+def outliers(medians_us: Sequence[float]) -> list[bool]:
     """For each untraced median of one arm whether it is an outlier.
 
     Args:
         medians_us: one for each repetition of the arm, in µs.
     """
-    if len(medians_us) < rule.minimum:
+    if len(medians_us) < MINIMUM:
         return [False] * len(medians_us)
     center = statistics.median(medians_us)
-    deviation = _NORMAL * statistics.median(abs(value - center) for value in medians_us)
-    bound = max(rule.deviations * deviation, rule.share * center)
+    deviation = 1.4826 * statistics.median(abs(value - center) for value in medians_us)
+    bound = max(DEVIATIONS * deviation, SHARE * center)
     return [abs(value - center) > bound for value in medians_us]
 
 
-def judge(jobs: Sequence[Sequence[RunRecord]], rule: OutlierRule = RULE) -> list[MessageRecord | None]:
+def judge(jobs: Sequence[Sequence[RunRecord]]) -> list[MessageRecord | None]:
     """The `set_aside` field for each repetition of one arm, None for those that are kept.
 
     A compilation inside the window sets a repetition aside first, and it is left out where the others are judged.
@@ -329,21 +281,20 @@ def judge(jobs: Sequence[Sequence[RunRecord]], rule: OutlierRule = RULE) -> list
     Args:
         jobs: for every repetition of the arm the run.json of each of its ranks, which are set aside together.
     """
-    verdicts = [_compiled(job) for job in jobs]
-    timed = [
-        (index, median_us)
-        for index, (job, verdict) in enumerate(zip(jobs, verdicts, strict=True))
-        if verdict is None and (median_us := untraced_us(job)) is not None
-    ]
-    medians_us = [median_us for _, median_us in timed]
-    for (index, median_us), is_outlier in zip(timed, outliers(medians_us, rule), strict=True):
+    verdicts = [compiled_inside(job) for job in jobs]
+    medians_us = {
+        index: median_us
+        for index, job in enumerate(jobs)
+        if verdicts[index] is None and (median_us := untraced_us(job)) is not None
+    }
+    for (index, median_us), is_outlier in zip(medians_us.items(), outliers([*medians_us.values()]), strict=True):
         if is_outlier:
-            center_us = statistics.median(medians_us)
+            center_us = statistics.median(medians_us.values())
             verdicts[index] = MessageRecord(
                 code="step-time-outlier",
-                message=f"Its untraced step took {median_us:.1f} us where the median of the arm's {len(timed)} "
-                f"repetitions is {center_us:.1f} us: further off than {rule.deviations:g} robust standard deviations "
-                f"and {rule.share:.0%}.",
+                message=f"Its untraced step took {median_us:.1f} us where the median of the arm's {len(medians_us)} "
+                f"repetitions is {center_us:.1f} us: further off than {DEVIATIONS:g} robust standard deviations "
+                f"and {SHARE:.0%}.",
             )
     return verdicts
 
@@ -352,14 +303,3 @@ def untraced_us(job: Sequence[RunRecord]) -> float | None:
     """The untraced step time of one repetition, µs: the mean of its ranks' medians; None where one has none."""
     medians = [record.untraced.median for record in job if record.untraced and record.untraced.median is not None]
     return statistics.fmean(medians) if len(medians) == len(job) else None
-
-
-def _compiled(job: Sequence[RunRecord]) -> MessageRecord | None:
-    inside = [entry for record in job if record.compiles for entry in record.compiles.inside]
-    if not inside:
-        return None
-    names = ", ".join(sorted({str(entry.name) for entry in inside}))
-    return MessageRecord(
-        code="compiled-inside-window",
-        message=f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}).",
-    )

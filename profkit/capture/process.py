@@ -17,12 +17,13 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 from profkit.errors import ProfkitError, Terminated
 
 #: How long a child may take to end itself after SIGTERM before SIGKILL; nsys needs a moment to close its agent.
 GRACE_S = 3.0
-_POLL_S = 0.05
-_STATUS_S = 1.0
+POLL_S = 0.05
 #: How much of a failed child's log an error message may carry.
 _TAIL_BYTES = 20_000
 
@@ -47,7 +48,7 @@ def started(
         env: the child's environment; the parent's where None.
         pid_file: a file in which a descendant writes its process id; that process is ended too, even where it has left
             the session.
-        held: its stdin is a pipe from us, for `release`; else it is empty.
+        held: its stdin is a pipe from us, for `tell`; else it is empty.
 
     Raises:
         ProfkitError: the program cannot be started.
@@ -59,7 +60,7 @@ def started(
                 stdin=subprocess.PIPE if held else subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=None if env is None else dict(env),
+                env=env,
                 start_new_session=True,
             )
         except OSError as error:
@@ -67,17 +68,17 @@ def started(
         try:
             yield child
         finally:
-            end_session(child, pid_file)
+            _end(child, pid_file)
             if child.stdin is not None:
                 with suppress(BrokenPipeError):
                     child.stdin.close()
 
 
-def release(child: subprocess.Popen[bytes]) -> None:
-    """Let a held child go on: it waits for one line. Nothing where it has ended already; its status tells."""
+def tell(child: subprocess.Popen[bytes], line: str) -> None:
+    """Give a held child a line, for which it waits. Nothing where it has ended already; its status tells."""
     if child.stdin is not None:
         with suppress(BrokenPipeError):
-            child.stdin.write(b"go\n")
+            child.stdin.write(f"{line}\n".encode())
             child.stdin.flush()
 
 
@@ -85,33 +86,25 @@ def wait(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> int:
     """The exit status of `child`, negative for a signal, once it and the process that `pid_file` names have ended."""
     status = child.wait()
     while not has_ended(child, pid_file):
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
     return status
-
-
-def status_soon(child: subprocess.Popen[bytes]) -> int | None:
-    """The exit status of `child`, None where it does not end within a moment.
-
-    A process of several threads is a zombie in /proc a little before its status can be had.
-    """
-    with suppress(subprocess.TimeoutExpired):
-        return child.wait(_STATUS_S)
-    return None
-
-
-def is_gone(pid_file: Path) -> bool:
-    """Whether the process that `pid_file` names has begun and ended; a profiler around it may still run."""
-    pid = read_pid(pid_file)
-    return pid is not None and not _alive(pid)
 
 
 def has_ended(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> bool:
     """Whether `child` has ended, and the process that `pid_file` names."""
+    return child.poll() is not None and (read_pid(pid_file) is None or is_gone(pid_file))
+
+
+def is_gone(pid_file: Path | None) -> bool:
+    """Whether the process that `pid_file` names has begun and ended; a profiler around it may still run."""
     pid = read_pid(pid_file)
-    return child.poll() is not None and (pid is None or not _alive(pid))
+    try:
+        return pid is not None and psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
-def end_session(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> None:
+def _end(child: subprocess.Popen[bytes], pid_file: Path | None) -> None:
     """End `child` and everything it started: SIGTERM, and SIGKILL after `GRACE_S`.
 
     A profiler starts the program in a session of its own, so the sessions of all descendants are followed, and that
@@ -121,71 +114,42 @@ def end_session(child: subprocess.Popen[bytes], pid_file: Path | None = None) ->
     sessions = {child.pid}
     # A second Ctrl-C does not cut this short.
     with handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM):
-        while alive := _survivors(child.pid, read_pid(pid_file), sessions):
+        while alive := _survivors({child.pid, read_pid(pid_file)}, sessions):
             for pid in alive:
                 send(pid, signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL)
             # Reaps the child itself; the others are reaped by init.
             child.poll()
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
         child.poll()
 
 
-def _survivors(root: int, named: int | None, sessions: set[int]) -> set[int]:
-    """The living processes below `root`, of `sessions` and of `named`; their sessions are added to `sessions`."""
-    processes = living_processes()
-    below = {root, named}
-    while more := {pid for pid, (parent, _) in processes.items() if parent in below} - below:
-        below |= more
-    own = os.getsid(0)
-    sessions |= {session for pid, (_, session) in processes.items() if pid in below and session != own}
-    return {pid for pid, (_, session) in processes.items() if pid in below or session in sessions}
-
-
-def living_processes() -> dict[int, tuple[int, int]]:
-    """Process id to (parent, session) of every process that is not a zombie, from /proc."""
-    found: dict[int, tuple[int, int]] = {}
-    for entry in Path("/proc").iterdir():
-        stat = _stat(int(entry.name)) if entry.name.isdigit() else None
-        if stat is not None and stat[0] != "Z":
-            found[int(entry.name)] = (int(stat[1]), int(stat[3]))
-    return found
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat after the command's name: state, ppid, pgrp, session; None where it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return text[text.rindex(")") + 2 :].split()
-
-
-def _alive(pid: int) -> bool:
-    stat = _stat(pid)
-    return stat is not None and stat[0] != "Z"
+def _survivors(below: set[int | None], sessions: set[int]) -> set[int]:
+    """The living processes among and below `below`, and those of `sessions`; sessions of the former are added there."""
+    living: dict[int, tuple[int, int]] = {}
+    for process in psutil.process_iter(["ppid", "status"]):
+        if process.info["status"] != psutil.STATUS_ZOMBIE:
+            with suppress(ProcessLookupError):
+                living[process.pid] = process.info["ppid"], os.getsid(process.pid)
+    while more := {pid for pid, (parent, _) in living.items() if parent in below} - below:
+        below = below | more
+    sessions |= {session for pid, (_, session) in living.items() if pid in below} - {os.getsid(0)}
+    return {pid for pid, (_, session) in living.items() if pid in below or session in sessions}
 
 
 def read_pid(pid_file: Path | None) -> int | None:
     """The process id in a file, None where there is none yet."""
-    if pid_file is None or not pid_file.exists():
-        return None
-    text = pid_file.read_text(encoding="utf-8")
+    text = pid_file.read_text(encoding="utf-8") if pid_file is not None and pid_file.exists() else ""
     return int(text) if text else None
 
 
-def send(pid: int, number: int) -> None:
-    """Send a signal; nothing where the process is gone."""
+def send(pid: int, number: int, *, group: bool = False) -> None:
+    """Send a signal; nothing where the process is gone.
+
+    Args:
+        group: to the process group that `pid` leads, to `pid` alone where it leads none.
+    """
     with suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def send_group(pid: int, number: int) -> None:
-    """Send a signal to the process group that `pid` leads, to `pid` alone where it leads none."""
-    try:
-        leads = os.getpgid(pid) == pid
-    except ProcessLookupError:
-        return
-    send(-pid if leads else pid, number)
+        os.kill(-pid if group and os.getpgid(pid) == pid else pid, number)
 
 
 @contextmanager
@@ -210,9 +174,7 @@ def terminable() -> AbstractContextManager[None]:
 
 def describe_status(status: int) -> str:
     """An exit status in words: ``exit status 1`` or ``SIGKILL``."""
-    if status < 0:
-        return signal.Signals(-status).name
-    return f"exit status {status}"
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
 
 
 def tail(log: Path, lines: int = 3) -> str:
@@ -237,22 +199,16 @@ def end_with(pid: int) -> None:
     profiler that starts the worker lives on without profkit. Kernels before Linux 5.3 have no such call; there the
     worker is not ended.
     """
+
+    def end_after(descriptor: int) -> None:
+        select.select([descriptor], [], [])
+        os.killpg(0, signal.SIGKILL)
+
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
-        _end_group()
-        return
+        os.killpg(0, signal.SIGKILL)
     except OSError:
         return
-    threading.Thread(target=_end_after, args=(descriptor,), daemon=True).start()
-
-
-def _end_after(descriptor: int) -> None:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    poll.poll()
-    _end_group()
-
-
-def _end_group() -> None:
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    else:
+        threading.Thread(target=end_after, args=(descriptor,), daemon=True).start()

@@ -6,20 +6,36 @@ how far the outputs are from their references, as a share of what the stated tol
 
 from __future__ import annotations
 
-import hashlib
 import math
 import statistics
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from profkit._version import __version__
 from profkit.capture.device import describe_device, describe_versions
-from profkit.capture.options import Result
+from profkit.capture.options import Job
+from profkit.capture.outputs import numbers, of_tensor
 from profkit.errors import ProfkitError
-from profkit.model.run import MessageRecord, QuartilesRecord, RunRecord, StepTimesRecord
+from profkit.model.outputs import OUTPUTS_FILE, OutputNumbers, write
+from profkit.model.run import (
+    CompilesRecord,
+    DeviceRecord,
+    DigestsRecord,
+    MessageRecord,
+    ProfilerRecord,
+    QuartilesRecord,
+    ReferenceRecord,
+    ReferencesRecord,
+    RunRecord,
+    StepTimesRecord,
+    VersionsRecord,
+    WorkloadRecord,
+)
 from profkit.model.wording import counted
 from profkit.runs import run_dir
 
@@ -28,20 +44,20 @@ if TYPE_CHECKING:
 
     from profkit.model.workload import References, Step
 
-ALGORITHM = "sha256"
 #: Elements that are compared at a time, in double precision.
 CHUNK = 1 << 24
 
 
-def begin(directory: Path, trace: str) -> RunRecord:
-    """run.json as far as it says who captured, and which files.
+def complete(record: RunRecord, directory: Path, trace: str) -> RunRecord:
+    """`record` with who captured it, and which files.
 
     Args:
         directory: holds the run's files and nothing else.
         trace: the name of the one that the readers open.
     """
     files = sorted(path.name for path in directory.iterdir())
-    return RunRecord(
+    return msgspec.structs.replace(
+        record,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         profkit=__version__,
         commit=source_commit(),
@@ -75,49 +91,108 @@ def step_times(samples_us: Sequence[float], method: str) -> StepTimesRecord:
 
 
 def of_step(
+    job: Job,
     step: Step,
-    *,
     ranges: str,
-    digests: Mapping[str, str] | None,
-    backend: str | None,
-    compiles: Mapping[str, Any],
-    compiles_watched: bool = True,
-) -> dict[str, Any]:
-    """The result of a worker that recorded `step`: fields of `Result`, with the references where there are digests."""
-    return {
-        "backend": backend,
-        "layers": len(step.layers),
-        "notes": dict(step.notes),
-        "ranges": ranges,
-        "compiles": compiles,
-        "compiles_watched": compiles_watched,
-        "digests": digests,
-        "references": None if digests is None else against_references(step.outputs(), step.references),
-        "device": describe_device(),
-        "versions": describe_versions(),
-    }
-
-
-def warnings(traced: Result, digests_equal: bool | None) -> Iterator[MessageRecord]:
-    """What is to be said of a workload's run.
+    *,
+    again: Callable[[], None] | None = None,
+    has_outputs: bool = True,
+    compiles: CompilesRecord | None = None,
+    unwatched: bool = False,
+) -> RunRecord:
+    """run.json as far as a worker that has run `step` on its digest inputs knows it; leaves the outputs' numbers.
 
     Args:
-        digests_equal: whether the untraced process computed the same bits; None where nothing tells.
+        ranges: what pushed them.
+        again: runs the step on its digest inputs once more, to see which outputs have the same bits.
+        has_outputs: false where they were not computed.
+        unwatched: compilations inside the window would not have been seen.
+
+    Raises:
+        ProfkitError: a layer has no output.
     """
-    if inside := traced.compiles.inside:
-        names = ", ".join(sorted({str(entry.name) for entry in inside}))
-        yield MessageRecord(
-            code="compiled-inside-window",
-            message=f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}); its host "
-            "times are not those of a warm step. Raise --warmup.",
+    options, digests = job.options, None
+    tensors = step.outputs()
+    if bare := [
+        one.scope for one in step.layers if not any(f"{name}/".startswith(f"{one.scope}/") for name in tensors)
+    ]:
+        raise ProfkitError(
+            f"{counted(len(bare), 'layer')} of the workload {'has' if len(bare) == 1 else 'have'} no output: "
+            f"{', '.join(bare[:3])}{', …' if len(bare) > 3 else ''}. Work that is lost there would not be seen. Let "
+            f"Step.outputs name a tensor of each, e.g. {bare[0]}/out."
         )
-    if not traced.compiles_watched:
+    if has_outputs:
+        found = numbers(tensors, of_tensor)
+        references = against_references(tensors, step.references)
+        unsteady: list[str] = []
+        if again is not None:
+            again()
+            second = digest_outputs(step.outputs())
+            unsteady = [name for name, own in found.items() if second.get(name) != own.digest]
+        digests = keep_outputs(
+            job.directory,
+            found,
+            inputs="digest",
+            notes=dict(step.notes),
+            references=references,
+            nondeterministic=unsteady,
+        )
+    record = RunRecord(
+        trace="",
+        workload=WorkloadRecord(
+            name=options.name, layers=len(step.layers), source="file" if options.is_file else "shipped"
+        ),
+        profiler=ProfilerRecord(ranges=ranges),
+        device=DeviceRecord(**describe_device()),
+        versions=VersionsRecord(**describe_versions()),
+        seed=options.seed,
+        warmup=options.warmup,
+        replays=options.replays,
+        compiles=compiles or CompilesRecord(before=0),
+        digests=digests,
+    )
+    return msgspec.structs.replace(record, warnings=list(_warnings(record, unwatched)))
+
+
+def keep_outputs(directory: Path, outputs: Mapping[str, OutputNumbers], **more: Any) -> DigestsRecord:
+    """Write the numbers of `outputs` into `directory`; returns the `digests` field of run.json, with `more` of it."""
+    write(directory / OUTPUTS_FILE, outputs)
+    return DigestsRecord(
+        algorithm="sha256",
+        outputs={name: own.digest for name, own in outputs.items()},
+        numbers=OUTPUTS_FILE,
+        **more,
+    )
+
+
+def digest_outputs(outputs: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Output name to its digest, in order of name."""
+    return {name: of_tensor(outputs[name]).digest for name in sorted(outputs)}
+
+
+def compiled_inside(records: Sequence[RunRecord]) -> MessageRecord | None:
+    """What is to be said where something compiled inside the recorded window of one of `records`."""
+    inside = [entry for record in records if record.compiles for entry in record.compiles.inside]
+    if not inside:
+        return None
+    names = ", ".join(sorted({str(entry.name) for entry in inside}))
+    return MessageRecord(
+        code="compiled-inside-window",
+        message=f"{counted(len(inside), 'compilation')} ran inside the recorded window ({names}); its host "
+        "times are not those of a warm step. Raise --warmup.",
+    )
+
+
+def _warnings(record: RunRecord, unwatched: bool) -> Iterator[MessageRecord]:
+    if compiled := compiled_inside([record]):
+        yield compiled
+    if unwatched:
         yield MessageRecord(
             code="compiles-not-watched",
             message="This triton has no compilation listener (3.4 and later do): compilations inside the "
             "window would not be seen.",
         )
-    references = traced.references
+    references = record.digests.references if record.digests else None
     if references is not None and (off := [name for name, own in references.outputs.items() if not own.within]):
         yield MessageRecord(
             code="outputs-off-reference",
@@ -125,50 +200,22 @@ def warnings(traced: Result, digests_equal: bool | None) -> Iterator[MessageReco
             f"rtol {references.rtol:g}, atol {references.atol:g} allow, e.g. {off[0]}: this variant computes "
             "something else.",
         )
-    if digests_equal is False:
-        yield MessageRecord(
-            code="digests-not-repeatable",
-            message="The untraced process computed other output bits than the traced one; digests of this "
-            "workload say nothing about whether work was kept.",
-        )
 
 
 def source_commit() -> str | None:
     """The commit of the repository that profkit runs from, ``-dirty`` where it has changes; None outside one."""
     root = Path(__file__).resolve().parents[2]
+    git = ["git", "--no-optional-locks", "-C", str(root)]
     if not (root / ".git").exists():
         return None
     try:
-        head = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-        status = subprocess.run(
-            ["git", "-C", root, "--no-optional-locks", "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            check=False,
+        head, status = (
+            subprocess.run([*git, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+            for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
         )
-    except OSError:
+    except (OSError, subprocess.CalledProcessError):
         return None
-    if head.returncode != 0 or status.returncode != 0:
-        return None
-    return head.stdout.strip() + ("-dirty" if status.stdout.strip() else "")
-
-
-def digest(tensor: torch.Tensor) -> str:
-    """SHA-256 of a tensor's dtype, shape and bytes in row-major order, whatever its strides and device."""
-    import torch
-
-    host = tensor.detach().cpu().contiguous()
-    header = f"{host.dtype}{tuple(host.shape)}".encode()
-    hashed = hashlib.sha256(header)
-    if host.numel():
-        # As bytes, since numpy has no bfloat16 and no float8.
-        hashed.update(host.reshape(-1).view(torch.uint8).numpy().data)
-    return hashed.hexdigest()
-
-
-def digest_outputs(outputs: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """Output name to `digest`, in order of name."""
-    return {name: digest(outputs[name]) for name in sorted(outputs)}
+    return head + ("-dirty" if status else "")
 
 
 def deviation(output: torch.Tensor, reference: torch.Tensor, rtol: float, atol: float) -> float:
@@ -194,31 +241,27 @@ def deviation(output: torch.Tensor, reference: torch.Tensor, rtol: float, atol: 
     return largest
 
 
-def against_references(outputs: Mapping[str, torch.Tensor], references: References | None) -> dict[str, Any] | None:
+def against_references(outputs: Mapping[str, torch.Tensor], references: References | None) -> ReferencesRecord | None:
     """The ``digests.references`` of run.json, None where the step has none.
 
     Each output's ``reference`` is the digest of what it was held against, so that two runs can tell whether that was
-    the same; its ``deviation`` is null where it is infinite.
+    the same; its ``deviation`` is None where it is infinite.
 
     Raises:
         ProfkitError: a reference for no output, or of another shape.
     """
     if references is None:
         return None
-    expected = references.compute()
-    found: dict[str, dict[str, Any]] = {}
-    for name in sorted(expected):
-        if name not in outputs or outputs[name].shape != expected[name].shape:
-            shape = tuple(outputs[name].shape) if name in outputs else None
+    found: dict[str, ReferenceRecord] = {}
+    for name, expected in sorted(references.compute().items()):
+        shape = tuple(outputs[name].shape) if name in outputs else None
+        if shape != tuple(expected.shape):
             raise ProfkitError(
-                f"The workload's reference {name!r} has shape {tuple(expected[name].shape)}; "
+                f"The workload's reference {name!r} has shape {tuple(expected.shape)}; "
                 f"{'the output has ' + str(shape) if shape is not None else 'the step has no such output'}. "
                 "Give each reference the name and shape of an output."
             )
-        share = deviation(outputs[name], expected[name], references.rtol, references.atol)
-        found[name] = {
-            "within": share <= 1.0,
-            "deviation": round(share, 6) if math.isfinite(share) else None,
-            "reference": digest(expected[name]),
-        }
-    return {"rtol": references.rtol, "atol": references.atol, "outputs": found}
+        share = deviation(outputs[name], expected, references.rtol, references.atol)
+        rounded = round(share, 6) if math.isfinite(share) else None
+        found[name] = ReferenceRecord(within=share <= 1.0, deviation=rounded, reference=of_tensor(expected).digest)
+    return ReferencesRecord(rtol=references.rtol, atol=references.atol, outputs=found)

@@ -6,38 +6,42 @@ A command is run with the terminal, signals and exit status that it has alone.
 from __future__ import annotations
 
 import dataclasses
+import os
 import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 import msgspec
 
-from profkit.capture import process, profilers, record
+from profkit.capture import floor, outputs, process, profilers
+from profkit.capture import record as record_fields
 from profkit.capture.device import driver_version
-from profkit.capture.floor import Floor, Measured, graph_level
-from profkit.capture.options import Options, Result
-from profkit.capture.profilers import Profiler, Recording
-from profkit.capture.workers import Workers, recording
+from profkit.capture.options import Options, Recording, Result
+from profkit.capture.profilers import Profiler
+from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
+from profkit.model.outputs import OUTPUTS_FILE
 from profkit.model.run import (
     CommandRecord,
-    DigestsRecord,
+    FloorRecord,
     MessageRecord,
     RankRecord,
     RepetitionRecord,
     RunRecord,
     StepTimesRecord,
     VersionsRecord,
-    WorkloadRecord,
 )
 from profkit.model.workload import resolve_shapes, resolve_variant
 from profkit.runs import run_dir
+
+#: The warning of a command that used no GPU.
+NO_GPU_WORK = "no-gpu-work"
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,21 @@ class Session:
         options: the user's, with the profiler that was chosen.
         profiler: what records.
         why: why it does, one clause for the user.
-        floor: the dispatch floor, the same for all of them.
     """
 
     options: Options
     profiler: Profiler
     why: str
-    floor: Floor
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether the dispatch floor is wanted, and can have times."""
+        return self.options.with_floor and self.profiler.timed
+
+    @property
+    def floor(self) -> FloorRecord | MessageRecord | None:
+        """The dispatch floor, measured when it is first asked for, or why it could not be."""
+        return floor.beside(self.profiler) if self.has_floor else None
 
 
 def begin(options: Options) -> Session:
@@ -84,15 +96,15 @@ def begin(options: Options) -> Session:
     """
     from profkit import kernels
 
-    profilers.check(options)
     if not options.is_file:
         workload = kernels.load(options.workload)
         resolve_variant(workload, options.variant)
         resolve_shapes(workload, options.shapes, options.nproc or 1)
     profiler, why = profilers.choose(options)
-    replays = options.replays if profiler.timed else 1
-    chosen = dataclasses.replace(options, profiler=profiler.name, replays=replays)
-    return Session(chosen, profiler, why, Floor(profiler, options.with_floor))
+    chosen = dataclasses.replace(options, profiler=profiler.name)
+    if not profiler.timed:
+        chosen = dataclasses.replace(chosen, replays=1, warmup=0)
+    return Session(chosen, profiler, why)
 
 
 def capture(options: Options, output: Path, *, force: bool) -> Finished:
@@ -120,103 +132,88 @@ def record_into(
     Returns:
         run.json of every rank.
     """
-    nproc = session.options.nproc
-    targets = [directory] if nproc is None else [directory / str(rank) for rank in range(nproc)]
-    with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
-        recorded = _run(session, Path(name), targets, crash_log)
-        wholes: Sequence[Measured[StepTimesRecord]] = [Measured()] * len(targets)
-        if session.options.graph_level:
-            directories = _directories(Path(name) / "graph-level", len(targets))
-            wholes = graph_level(session.options, session.profiler, directories)
-    job = secrets.token_hex(8)
+    options, profiler, nproc = session.options, session.profiler, session.options.nproc
+    job_name = secrets.token_hex(8)
     records: list[RunRecord] = []
-    for rank, (target, (traced, untraced, trace), whole) in enumerate(zip(targets, recorded, wholes, strict=True)):
-        content = _record(session, record.begin(target, trace), traced, untraced, whole)
+    with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
+        work = Path(name)
+        workers = Workers(options, profiler, crash_log)
+        jobs = workers.jobs(_directories(work, nproc))
+        results: Sequence[tuple[Result, Result | None]]
+        if profiler.timed:
+            results = workers.record_and_time(jobs)
+        else:
+            results = [(result, None) for result in workers.record(jobs)]
+        wholes: Sequence[StepTimesRecord | MessageRecord | None] = [None] * len(jobs)
+        if options.graph_level:
+            wholes = floor.graph_level(options, profiler, _directories(work / "graph-level", nproc))
+        kept: list[tuple[Path, str]] = []
+        for job in jobs:
+            target = directory if nproc is None else directory / str(job.rank)
+            target.mkdir(exist_ok=True)
+            trace = profiler.keep(job.recording, target, keep_report=options.keep_report).trace
+            kept.append((target, trace))
+            if (job.directory / OUTPUTS_FILE).exists():
+                (job.directory / OUTPUTS_FILE).rename(target / OUTPUTS_FILE)
+            if not _holds_gpu_work(target / trace):
+                raise ProfkitError(f"{profiler.name} recorded no launch of the workload. Try `profkit doctor`.")
+    for rank, ((target, trace), (traced, untraced), whole) in enumerate(zip(kept, results, wholes, strict=True)):
+        record = record_fields.complete(_record(session, traced.record, untraced, whole), target, trace)
         if nproc is not None:
-            of_job = RankRecord(rank=rank, world_size=nproc, job=job, backend=traced.backend)
-            content = msgspec.structs.replace(content, ranks=of_job)
-        records.append(msgspec.structs.replace(content, repetition=repetition))
+            of_job = RankRecord(rank=rank, world_size=nproc, job=job_name, backend=traced.backend)
+            record = msgspec.structs.replace(record, ranks=of_job)
+        records.append(msgspec.structs.replace(record, repetition=repetition))
         run_dir.write_record(target, records[-1])
     return records
 
 
 def _record(
-    session: Session, begun: RunRecord, traced: Result, untraced: Result | None, whole: Measured[StepTimesRecord]
+    session: Session, traced: RunRecord, untraced: Result | None, whole: StepTimesRecord | MessageRecord | None
 ) -> RunRecord:
-    """run.json of one process, but for what it is among others.
+    """run.json of one process, but for its files and what it is among others.
 
     Args:
-        begun: see `profkit.capture.record.begin`.
-        traced, untraced: the workers' results; no untraced one without times.
-        whole: the step at graph level, if it was asked for.
+        traced: as the worker that was recorded left it.
+        untraced: the other worker's result; None without times.
+        whole: the step at graph level, or why there is none; None where it was not asked for.
     """
-    options, profiler, floor = session.options, session.profiler, session.floor.measured
-    digests, equal = None, None
-    if traced.digests is not None:
-        digests = DigestsRecord(
-            inputs="digest",
-            algorithm=record.ALGORITHM,
-            outputs=traced.digests,
-            notes=traced.notes,
-            references=traced.references,
-        )
-        equal = None if untraced is None else untraced.digests == traced.digests
+    profiler, empty = session.profiler, session.floor
+    warnings = [*(traced.warnings or ()), *(one for one in (empty, whole) if isinstance(one, MessageRecord))]
+    equal, digests = None, traced.digests
+    if digests is not None:
+        unsteady = set(digests.nondeterministic)
+        if untraced is not None and untraced.record.digests is not None:
+            others, own = untraced.record.digests.outputs or {}, digests.outputs or {}
+            equal = others == own
+            unsteady |= {name for name in own if others.get(name) != own[name]}
+        if unsteady:
+            digests = msgspec.structs.replace(digests, nondeterministic=sorted(unsteady))
+            why = (
+                f"{len(unsteady)} of {len(digests.outputs or {})} outputs had other bits when the same step ran again, "
+                f"e.g. {min(unsteady)}: their digests say nothing about whether work was kept."
+            )
+            warnings.append(MessageRecord(code="digests-not-repeatable", message=why))
+    versions = traced.versions or VersionsRecord()
     return msgspec.structs.replace(
-        begun,
-        workload=WorkloadRecord(
-            name=options.name,
-            variant=traced.variant,
-            shapes=traced.shapes,
-            layers=traced.layers,
-            source="file" if options.is_file else "shipped",
-        ),
-        profiler=profiler.description(traced.ranges, msgspec.structs.asdict(traced.versions)),
+        traced,
+        profiler=profiler.description(traced),
         timed=profiler.timed,
-        device=traced.device,
-        versions=msgspec.structs.replace(traced.versions, driver=driver_version() if profiler.timed else None),
-        seed=options.seed,
-        warmup=options.warmup if profiler.timed else 0,
-        replays=options.replays,
-        compiles=traced.compiles,
         digests=digests,
-        untraced=None if untraced is None else untraced.untraced,
+        versions=msgspec.structs.replace(versions, driver=driver_version() if profiler.timed else None),
+        untraced=None if untraced is None else untraced.record.untraced,
         untraced_digests_equal=equal,
-        graph_level=whole.content,
-        floor=floor.content,
-        warnings=[*record.warnings(traced, equal), *filter(None, (floor.warning, whole.warning))],
+        graph_level=whole if isinstance(whole, StepTimesRecord) else None,
+        floor=empty if isinstance(empty, FloorRecord) else None,
+        warnings=warnings,
     )
 
 
-def _directories(work: Path, count: int) -> list[Path]:
+def _directories(work: Path, nproc: int | None) -> list[Path]:
     """A new directory below `work` for each rank."""
-    directories = [work / str(rank) for rank in range(count)]
+    directories = [work / str(rank) for rank in range(nproc or 1)]
     for directory in directories:
         directory.mkdir(parents=True)
     return directories
-
-
-def _run(
-    session: Session, work: Path, targets: Sequence[Path], crash_log: Path
-) -> list[tuple[Result, Result | None, str]]:
-    """Run the workers in directories below `work`, and move each rank's recording to its target, which is made.
-
-    Returns:
-        For each rank the results of the profiled and of the untraced worker (None without times), and the trace's name.
-    """
-    directories, profiler = _directories(work, len(targets)), session.profiler
-    workers = Workers(session.options, profiler, crash_log)
-    jobs = workers.jobs(directories)
-    results: Sequence[tuple[Result, Result | None]]
-    if profiler.timed:
-        results = workers.record_and_time(jobs, workers.jobs(directories, "untraced"))
-    else:
-        results = [(result, None) for result in workers.record(jobs)]
-    recorded: list[tuple[Result, Result | None, str]] = []
-    for (traced, untraced), job, target in zip(results, jobs, targets, strict=True):
-        target.mkdir(exist_ok=True)
-        kept = profiler.keep(recording(job), target, keep_report=session.options.keep_report)
-        recorded.append((traced, untraced, kept.trace))
-    return recorded
 
 
 def capture_command(command: Sequence[str], options: Options, output: Path, *, force: bool) -> Finished:
@@ -224,62 +221,84 @@ def capture_command(command: Sequence[str], options: Options, output: Path, *, f
 
     Args:
         command: program and arguments; stdin, stdout and stderr are the caller's own.
-        options: its profiler and ``--nsys-args`` count.
+        options: its profiler and `profiler_args` count.
 
     Raises:
         ProfkitError: no such profiler here, flags that profkit sets itself, a program that is not there, or no trace.
     """
     if shutil.which(command[0]) is None:
         raise ProfkitError(f"{command[0]} is not a program that can be run: not found, or not executable.")
-    recorder = profilers.choose_for_command(options)
+    recorder, _ = profilers.choose(options, profilers.COMMAND)
     with process.terminable(), run_dir.new(output, force=force) as directory:
         with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
             work = Path(name)
             pid_file = work / "pid"
             # It writes its process id first, and keeps that id.
             announced = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(pid_file), *command]
-            exit_code = _forwarding(recorder.command(announced, work, window=False), pid_file)
+            folder = (work / "outputs").resolve()
+            folder.mkdir()
+            environment = {**os.environ, outputs.VARIABLE: str(folder)}
+            exit_code = _forwarding(recorder.command(announced, work, window=False), pid_file, environment)
             program, log = Path(command[0]).name, work / "log"
             log.touch()
             recording = Recording(work, log, f"{program} ended with exit status {exit_code}")
             recorder.export([recording])
             kept = recorder.keep(recording, directory, keep_report=True)
-        warnings = list(kept.warnings)
+            warnings, digests = list(kept.warnings), None
+            try:
+                left = outputs.of_folder(folder)
+                digests = record_fields.keep_outputs(directory, left) if left else None
+            except ProfkitError as error:
+                warnings.append(MessageRecord(code="outputs-not-read", message=str(error)))
+        if not _holds_gpu_work(directory / kept.trace):
+            why = "The command launched nothing on a GPU while it was recorded: the trace holds no kernel and no copy."
+            warnings.append(MessageRecord(code=NO_GPU_WORK, message=why))
         if exit_code != 0:
             why = f"The command ended with exit status {exit_code}."
             warnings.append(MessageRecord(code="command-failed", message=why))
-        content = msgspec.structs.replace(
-            record.begin(directory, kept.trace),
+        record = RunRecord(
+            trace=kept.trace,
             # The text of its arguments may hold secrets and is not kept.
             command=CommandRecord(program=program, arguments=len(command) - 1),
             exit_code=exit_code,
-            profiler=recorder.description(None, {}),
             timed=True,
             versions=VersionsRecord(driver=driver_version()),
+            digests=digests,
             warnings=warnings,
         )
-        run_dir.write_record(directory, content)
-    return Finished(output, [content], exit_code=exit_code)
+        record = msgspec.structs.replace(record, profiler=recorder.description(record))
+        record = record_fields.complete(record, directory, kept.trace)
+        run_dir.write_record(directory, record)
+    return Finished(output, [record], exit_code=exit_code)
 
 
-def _forwarding(argv: Sequence[str], pid_file: Path) -> int:
+def _holds_gpu_work(trace: Path) -> bool:
+    """Whether a trace holds GPU work.
+
+    Raises:
+        ProfkitError: it cannot be read.
+    """
+    from profkit import readers
+
+    return len(readers.read(trace).ops) > 0
+
+
+def _forwarding(argv: Sequence[str], pid_file: Path, environment: Mapping[str, str]) -> int:
     """Run the profiler with our own stdin, stdout and stderr; returns its exit status as a shell has it.
 
     SIGINT, SIGTERM and SIGHUP are handed on to the program's process group, to the profiler before the program starts.
 
     Args:
         argv: its command line, which makes the program write its process id to `pid_file`.
+        environment: the program's.
     """
     # A session of its own: Ctrl-C on the terminal reaches only us, and we hand it to the program, not to nsys, which
     # would stop at once and lose the program's exit status.
-    child = subprocess.Popen(argv, start_new_session=True)
+    child = subprocess.Popen(argv, env=environment, start_new_session=True)
 
     def forward(number: int, _frame: FrameType | None) -> None:
         program = process.read_pid(pid_file)
-        if program is None:
-            process.send(child.pid, number)
-        else:
-            process.send_group(program, number)
+        process.send(program or child.pid, number, group=program is not None)
 
     with process.handled(forward, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         status = child.wait()

@@ -5,18 +5,17 @@ Progress is a bar with the time left on a terminal, plain lines elsewhere; alway
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import statistics
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profkit.errors import ProfkitError, without_controls
+from profkit.runs import run_dir
 
 if TYPE_CHECKING:
     import rich.progress
@@ -78,19 +77,15 @@ def locked(output: Path) -> Iterator[None]:
     Raises:
         ProfkitError: it cannot be made, or another process is recording into it.
     """
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        handle = os.open(output, os.O_RDONLY)
-    except OSError as error:
-        raise ProfkitError(f"Cannot write to {output}: {error.strerror}.") from None
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ProfkitError(f"Another profkit is recording into {output}. Wait for it, or end it.") from None
+            output.mkdir(parents=True, exist_ok=True)
+            is_ours = stack.enter_context(run_dir.held(output))
+        except OSError as error:
+            raise ProfkitError(f"Cannot write to {output}: {error.strerror}.") from None
+        if not is_ours:
+            raise ProfkitError(f"Another profkit is recording into {output}. Wait for it, or end it.")
         yield
-    finally:
-        os.close(handle)
 
 
 class Progress:
@@ -114,15 +109,14 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Something else than a unit begins."""
+        self.detail(text)
         if self._bar is None:
             say(text)
-        else:
-            self._bar.update(self._bar.task_ids[0], description=without_controls(text))
 
     def detail(self, text: str) -> None:
         """How far a unit is; for a display that can replace it by the next one."""
         if self._bar is not None:
-            self.note(text)
+            self._bar.update(self._bar.task_ids[0], description=without_controls(text))
 
     def begins(self, label: str) -> None:
         """A unit begins; `label` names it."""
@@ -131,12 +125,12 @@ class Progress:
     def ended(self, duration_s: float) -> None:
         """The unit is complete."""
         self.done += 1
+        self._durations_s.append(duration_s)
         if self._bar is not None:
             self._bar.advance(self._bar.task_ids[0])
-            return
-        self._durations_s.append(duration_s)
-        left_s = (self.total - self.done) * statistics.median(self._durations_s)
-        say(f"  took {duration_s:.1f} s; about {left_s:.0f} s left")
+        else:
+            left_s = (self.total - self.done) * statistics.median(self._durations_s)
+            say(f"  took {duration_s:.1f} s; about {left_s:.0f} s left")
 
 
 def say(line: str) -> None:

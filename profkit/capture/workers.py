@@ -8,16 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from profkit.capture import process
 from profkit.capture.options import Job, Options, Result, read_result
-from profkit.capture.profilers import GraphTrace, Profiler, Recording
+from profkit.capture.profilers import GraphTrace, Profiler
 from profkit.errors import ProfkitError
-
-_POLL_S = 0.05
 
 
 def free_port() -> int:
@@ -73,28 +71,25 @@ class Worker:
     child: subprocess.Popen[bytes]
     crash_log: Path | None
 
-    def release(self) -> None:
-        """Let a held worker use the GPU."""
-        process.release(self.child)
-
     def has_ended(self) -> bool:
         """Whether its process, and that of the profiler around it, are gone."""
-        return process.has_ended(self.child, self.job.pid_file)
+        return process.has_ended(self.child, self.job.file("pid"))
 
     def has_failed(self) -> bool:
         """Whether it has said so, or has ended without a result."""
         # A profiler outlives its program by seconds, in which the other ranks fail too.
-        ended = self.has_ended() or process.is_gone(self.job.pid_file)
+        ended = self.has_ended() or process.is_gone(self.job.file("pid"))
         result = read_result(self.job)
         return ended if result is None else result.has_failed
 
     def failed_at(self) -> float:
         """When a failed worker wrote its result; one that wrote none has just been seen to be gone."""
-        return self.job.result.stat().st_mtime if self.job.result.exists() else time.time() - 2 * _POLL_S
+        file = self.job.file("result.json")
+        return file.stat().st_mtime if file.exists() else time.time() - 2 * process.POLL_S
 
     def stage(self) -> str:
         """What a rank is doing, in words that follow its name."""
-        path = self.job.stage_file
+        path = self.job.file("stage")
         return f"is {path.read_text(encoding='utf-8')}" if path.exists() else "has not begun"
 
     def result(self, *, wait: bool = True) -> Result:
@@ -107,12 +102,14 @@ class Worker:
             ProfkitError: the worker refused the job, or failed; the log of a failure is kept and named.
         """
         if wait:
-            process.wait(self.child, self.job.pid_file)
+            process.wait(self.child, self.job.file("pid"))
         result = read_result(self.job)
         if result is None:
-            status = process.status_soon(self.child)
-            how = "" if status is None else f" ({process.describe_status(status)})"
-            said = process.tail(self.job.log)
+            how = ""
+            # A process of several threads is a zombie a little before its status can be had.
+            with suppress(subprocess.TimeoutExpired):
+                how = f" ({process.describe_status(self.child.wait(timeout=1.0))})"
+            said = process.tail(self.job.file("log"))
             raise ProfkitError(
                 f"The {self.job.recorder} process ended{how} without a result"
                 + (f": {said}.{self._keep_log()}" if said else ", and printed nothing.")
@@ -128,7 +125,7 @@ class Worker:
         """Keep the log without the directories of this machine; a sentence that names it."""
         if self.crash_log is None:
             return ""
-        text = self.job.log.read_text(encoding="utf-8", errors="replace")
+        text = self.job.file("log").read_text(encoding="utf-8", errors="replace")
         self.crash_log.write_text(process.without_directories(text), encoding="utf-8")
         return f" Full log: {self.crash_log}"
 
@@ -149,76 +146,61 @@ class Workers:
     crash_log: Path | None = None
     graph_trace: GraphTrace = "node"
 
-    def jobs(self, directories: Sequence[Path], timed: str = "") -> list[Job]:
+    def jobs(self, directories: Sequence[Path], recorder: str | None = None) -> list[Job]:
         """One job a rank, each with a directory of its own; the ranks meet at a port that nothing else uses.
 
         Args:
-            timed: ``untraced`` or ``floor``, held jobs of that recorder; else they are the profiler's.
+            recorder: ``untraced`` or ``floor``; else they are the profiler's.
         """
         port = free_port() if self.options.nproc is not None else 0
-        recorder, nvtx = (timed, "") if timed else (self.profiler.name, self.profiler.ranges_api)
-        return [
-            Job(self.options, recorder, directory, nvtx, bool(timed), rank, port)
-            for rank, directory in enumerate(directories)
-        ]
+        name, api = recorder or self.profiler.name, "" if recorder else self.profiler.ranges_api
+        return [Job(self.options, name, directory, api, rank, port) for rank, directory in enumerate(directories)]
 
     @contextmanager
     def started(self, job: Job) -> Iterator[Worker]:
         """A worker that runs beside the block; at the block's end it is ended if it has not ended by itself."""
-        command, environment = self._command(job), self._environment(job)
-        with process.started(command, job.log, env=environment, pid_file=job.pid_file, held=job.held) as child:
+        command = [sys.executable, "-m", "profkit.capture.worker", str(job.write())]
+        environment: Mapping[str, str] = os.environ
+        if job.recorder == self.profiler.name:
+            command = self.profiler.command(command, job.directory, window=True, graph_trace=self.graph_trace)
+            environment = {**environment, **self.profiler.environment}
+        if job.world_size:
+            environment = rank_environment(job.rank, job.world_size, job.master_port, environment)
+        with process.started(
+            command, job.file("log"), env=environment, pid_file=job.file("pid"), held=job.held
+        ) as child:
             yield Worker(job, child, self.crash_log)
 
-    def run(self, jobs: Sequence[Job]) -> list[Result]:
-        """Run one job a rank from start to end, together; the results of all of them.
+    def record(self, jobs: Sequence[Job]) -> list[Result]:
+        """Run the profiler's jobs from start to end, all ranks together, and make what its tool left into traces.
 
         Raises:
             ProfkitError: one of them failed, or they did not end in time; the others are ended.
         """
         with ExitStack() as stack:
-            return _results([stack.enter_context(self.started(job)) for job in jobs])
-
-    def record(self, jobs: Sequence[Job]) -> list[Result]:
-        """`run` jobs of the profiler, and make what its tool left into traces."""
-        results = self.run(jobs)
-        self.profiler.export([recording(job) for job in jobs])
+            results = _results([stack.enter_context(self.started(job)) for job in jobs])
+        self.profiler.export([job.recording for job in jobs])
         return results
 
-    def record_and_time(self, traced: Sequence[Job], timed: Sequence[Job]) -> list[tuple[Result, Result]]:
-        """For each rank the results of its profiled job, exported, and of the held one after it.
+    def record_and_time(self, jobs: Sequence[Job], recorder: str = "untraced") -> list[tuple[Result, Result]]:
+        """For each rank the results of its profiled job, exported, and of the held one of `recorder` after it.
 
         The held workers import torch while the profiled ones run, and are released when those have ended: no two
         jobs ever use a GPU at once. The exports, which need no GPU, run beside them.
         """
         with ExitStack() as stack:
-            waiting = [stack.enter_context(self.started(job)) for job in timed]
-            recorded = self.run(traced)
+            held = self.jobs([job.directory for job in jobs], recorder)
+            waiting = [stack.enter_context(self.started(job)) for job in held]
+            with ExitStack() as recording:
+                recorded = _results([recording.enter_context(self.started(job)) for job in jobs])
             for worker in waiting:
-                worker.release()
-            self.profiler.export([recording(job) for job in traced])
+                process.tell(worker.child, "go")
+            self.profiler.export([job.recording for job in jobs])
             return list(zip(recorded, _results(waiting), strict=True))
-
-    def _command(self, job: Job) -> list[str]:
-        command = [sys.executable, "-m", "profkit.capture.worker", str(job.write())]
-        if job.recorder != self.profiler.name:
-            return command
-        return self.profiler.command(command, job.directory, window=True, graph_trace=self.graph_trace)
-
-    def _environment(self, job: Job) -> Mapping[str, str] | None:
-        more = self.profiler.environment if job.recorder == self.profiler.name else {}
-        chosen = {**os.environ, **more} if more else None
-        if not job.world_size:
-            return chosen
-        return rank_environment(job.rank, job.world_size, job.master_port, chosen or os.environ)
-
-
-def recording(job: Job) -> Recording:
-    """What a job's profiler left."""
-    return Recording(job.directory, job.log)
 
 
 def _results(workers: Sequence[Worker]) -> list[Result]:
-    """What the workers found, once all have ended; see `Workers.run`."""
+    """What the workers found, once all have ended; see `Workers.record`."""
     if workers[0].job.world_size:
         _wait(workers)
     return [worker.result() for worker in workers]
@@ -234,10 +216,14 @@ def _wait(workers: Sequence[Worker]) -> None:
     deadline = time.monotonic() + limit_s
     running = list(workers)
     while running:
-        failed = [worker for worker in running if worker.has_failed()]
-        if failed:
+        if failed := [worker for worker in running if worker.has_failed()]:
             # A rank that fails takes others along, which lose their connection to it: the first one is the cause.
-            _raise(min(failed, key=Worker.failed_at), len(workers))
+            cause = min(failed, key=Worker.failed_at)
+            try:
+                cause.result(wait=False)
+            except ProfkitError as error:
+                whose = f"Rank {cause.job.rank} of {len(workers)}: " if len(workers) > 1 else ""
+                raise ProfkitError(f"{whose}{error}", error.exit_code) from error
         running = [worker for worker in running if not worker.has_ended()]
         if running and time.monotonic() > deadline:
             doing = "; ".join(f"rank {worker.job.rank} {worker.stage()}" for worker in running)
@@ -245,13 +231,4 @@ def _wait(workers: Sequence[Worker]) -> None:
                 f"{len(running)} of {len(workers)} ranks did not end within {limit_s:g} s: {doing}. A collective that "
                 "not all of them call hangs; --rank-timeout allows more time."
             )
-        time.sleep(_POLL_S)
-
-
-def _raise(worker: Worker, ranks: int) -> None:
-    try:
-        worker.result(wait=False)
-    except ProfkitError as error:
-        if ranks == 1:
-            raise
-        raise ProfkitError(f"Rank {worker.job.rank} of {ranks}: {error}", error.exit_code) from error
+        time.sleep(process.POLL_S)

@@ -76,7 +76,9 @@ def summarise(path: Path, ranks: Sequence[RunRecord], why: str) -> str:
     workload = ranks[0].workload
     what = f"{workload.name} {workload.variant}" if workload else None
     lines = _lines(ranks[0], why, what, times, ranks)
-    return "\n".join([*lines, f"run directory: {path}", f"next: profkit layers {path}"])
+    idle = any(warning.code == "no-gpu-work" for warning in ranks[0].warnings or ())
+    then = "record a command that uses the GPU; there are no layers to count" if idle else f"profkit layers {path}"
+    return "\n".join([*lines, f"run directory: {path}", f"next: {then}"])
 
 
 def _lines(
@@ -97,6 +99,10 @@ def _lines(
         amount = f"{counted(layers or 0, 'layer')}, {counted(record.replays or 0, 'replay')}"
         lines.append(f"workload: {what}, {amount} on {device}")
     lines += [*_ranks_lines(record), *more, *floor_lines(record.floor)]
+    if record.digests and record.digests.outputs:
+        lines.append(
+            f"outputs: {len(record.digests.outputs)} kept, as digests and numbers that `profkit diff` compares"
+        )
     if not record.timed:
         lines.append("not timed: launches were counted on the CPU, one for each operator; there are no times")
     warnings = Counter((w.code, w.message) for own in records for w in own.warnings or ())

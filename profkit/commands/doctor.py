@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from profkit.capture import profilers
-from profkit.capture.device import driver_version, package_version, probe_torch
-from profkit.errors import Exit
+from profkit.capture.device import TorchProbe, driver_version, package_version, probe_torch
+from profkit.errors import Exit, ProfkitError
 
 
 def doctor(output_format: str) -> tuple[str, Exit]:
@@ -56,5 +56,12 @@ def diagnose() -> Diagnosis:
         "nvtx": package_version("nvtx"),
         "python": platform.python_version(),
     }
-    states = {profiler.name: profilers.diagnose(profiler, torch) for profiler in profilers.PROFILERS}
+    states = {profiler.name: _state(profiler, torch) for profiler in profilers.PROFILERS}
     return Diagnosis(states, versions, list(torch.devices))
+
+
+def _state(profiler: type[profilers.Profiler], torch: TorchProbe) -> profilers.State:
+    try:
+        return profiler.find().state(torch)
+    except ProfkitError as error:
+        return profilers.State(False, None, str(error))

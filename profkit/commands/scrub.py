@@ -6,15 +6,18 @@ import tempfile
 from pathlib import Path
 
 from profkit.errors import ProfkitError
+from profkit.model import outputs
 from profkit.runs import run_dir
 from profkit.scrub import scrub_trace, trace_name
 from profkit.scrub.documents import scrub_record
+from profkit.scrub.fields import kept_text
 
 
 def scrub(source: Path, target: Path, *, force: bool) -> str:
     """Write `source` without environment, host names, paths and process lists to `target`, whole or not at all.
 
-    A run directory keeps the documented fields of run.json and its trace; the profiler's report stays behind.
+    A run directory keeps the documented fields of run.json, its trace and the numbers of its outputs; the profiler's
+    report stays behind.
 
     Returns:
         a line that says what was written.
@@ -67,5 +70,9 @@ def _scrub_run(run: run_dir.Run, directory: Path) -> str:
         raise ProfkitError(f"{run.path}: {replaced} A scrubbed copy would hide that.")
     name = trace_name(run.trace_path)
     scrub_trace(run.trace_path, directory / name)
-    run_dir.write_record(directory, scrub_record(run.record, name, run_dir.trace_digests(directory, name, [name])))
+    numbers = run.outputs()
+    files = [name, *([outputs.OUTPUTS_FILE] if numbers else [])]
+    if numbers:
+        outputs.write(directory / outputs.OUTPUTS_FILE, {kept_text(output): own for output, own in numbers.items()})
+    run_dir.write_record(directory, scrub_record(run.record, name, run_dir.trace_digests(directory, name, files)))
     return name

@@ -126,11 +126,14 @@ class ReferencesRecord(Struct, frozen=True, kw_only=True):
 
 
 class DigestsRecord(Struct, frozen=True, kw_only=True):
-    """Digests of a step's outputs, by output."""
+    """Digests of outputs, by output, and the file with their numbers; `nondeterministic` are those whose bits another
+    run of the same step in the same capture did not repeat."""
 
     inputs: Annotated[str, form("digest")] | None = None
     algorithm: Annotated[str, form("sha256")] | None = None
     outputs: Mapping[str, Sha256] | None = None
+    numbers: Annotated[str, form(r"outputs\.npz")] | None = None
+    nondeterministic: Sequence[str] = ()
     notes: Mapping[str, Any] | None = None
     references: ReferencesRecord | None = None
 

@@ -33,7 +33,7 @@ class PlannedArm(msgspec.Struct, frozen=True):
 class CapturePlan(msgspec.Struct, frozen=True, kw_only=True):
     """The `plan` field of capture.json: all that a resumed capture must have in common with the one before.
 
-    `workload_sha256` is of the file that holds a workload of one's own; `graph_level` is there where it was asked for.
+    `workload_sha256` is of the file that holds a workload of one's own.
     """
 
     workload: str | None = None
@@ -48,7 +48,7 @@ class CapturePlan(msgspec.Struct, frozen=True, kw_only=True):
     run_bodies: bool | None = None
     keep_report: bool | None = None
     nproc: Annotated[int, msgspec.Meta(ge=1, le=_MOST_RANKS)] | None = None
-    graph_level: bool | msgspec.UnsetType = msgspec.UNSET
+    graph_level: bool = False
 
 
 def read_plan(file: Path, schema: str) -> dict[str, Any]:

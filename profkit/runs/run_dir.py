@@ -6,10 +6,13 @@ files. Several arms, pairs and ranks nest as ``arm/pair/rank``; a single run nee
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import hashlib
 import json
+import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +21,10 @@ from pathlib import Path
 import msgspec
 
 from profkit.errors import ProfkitError
+from profkit.model import outputs
+from profkit.model.outputs import OutputNumbers
 from profkit.model.run import SCHEMA, RunRecord
+from profkit.runs.whole_files import write_json
 
 RUN_FILE = "run.json"
 #: The code of a trace that is another than the one captured.
@@ -44,15 +50,24 @@ class Run:
         """The file that the readers open."""
         return self.path / self.record.trace
 
+    def outputs(self) -> dict[str, OutputNumbers]:
+        """The numbers of its outputs by name, read now; empty where it keeps none.
+
+        Raises:
+            ProfkitError: their file is missing, damaged, or of other outputs than run.json.
+        """
+        digests = self.record.digests
+        if digests is None or digests.numbers is None:
+            return {}
+        found = outputs.read(self.path / digests.numbers)
+        if {name: own.digest for name, own in found.items()} != digests.outputs:
+            raise ProfkitError(f"{self.path / digests.numbers} is of other outputs than run.json. Capture again.")
+        return found
+
 
 def is_run(path: Path) -> bool:
     """Whether `path` is a directory with a run.json in it."""
     return (path / RUN_FILE).is_file()
-
-
-def is_job(path: Path) -> bool:
-    """Whether `path` is a directory with the run directories of a job's ranks in it, and nothing else."""
-    return path.is_dir() and is_run(path / "0") and all(e.name.isdigit() and is_run(e) for e in path.iterdir())
 
 
 def load(path: Path) -> Run:
@@ -78,7 +93,9 @@ def load(path: Path) -> Run:
     except msgspec.ValidationError as error:
         raise ProfkitError(f"{file} is not as profkit writes it: {error}. Capture the run again.") from None
     trace = record.trace
-    for field, name in (("trace", trace), *(("trace_sha256", name) for name in record.trace_sha256 or ())):
+    numbers = [record.digests.numbers] if record.digests and record.digests.numbers else []
+    names = {"trace": [trace], "trace_sha256": record.trace_sha256 or (), "digests.numbers": numbers}
+    for field, name in ((field, name) for field, given in names.items() for name in given):
         if Path(name).name != name:
             raise ProfkitError(f"{file}: {field!r} must name a file in the same directory, found {name!r}.")
     run = Run(path, record)
@@ -108,40 +125,92 @@ def new(path: Path, *, force: bool = False) -> Iterator[Path]:
     """Make the run directory `path` whole or not at all.
 
     Yields a temporary directory beside `path`; it is renamed to `path` when the block ends without an exception and
-    removed when it does not.
+    removed when it does not. What a killed process has left of one is removed first.
+
+    Args:
+        force: replace what is at `path`, if that is a run and nothing else.
 
     Raises:
-        ProfkitError: `path` exists and `force` is not given, or its parent cannot be written.
+        ProfkitError: `path` exists and may not be replaced, also where it has appeared meanwhile (what was made stays
+            beside it, under a name that is said); or its parent cannot be written.
     """
-    if path.exists() and not force:
-        raise ProfkitError(f"{path} exists and will not be overwritten. Choose another -o, or add --force.")
-    if path.exists() and not (path.is_dir() and (is_run(path) or is_job(path) or not any(path.iterdir()))):
-        raise ProfkitError(
-            f"{path} exists and is not a run directory, so --force will not replace it. Choose another -o."
-        )
+    _check_free(path, force)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+            with held(left) as is_ours:
+                if is_ours:
+                    shutil.rmtree(left, ignore_errors=True)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        temporary.mkdir()
     except OSError as error:
         raise ProfkitError(f"Cannot write to {path.parent}: {error.strerror}.") from None
     try:
-        yield temporary
-        temporary.chmod(0o755)
-        if path.exists():
-            old = path.rename(temporary.with_suffix(".old"))
-            temporary.rename(path)
-            shutil.rmtree(old)
-        else:
-            temporary.rename(path)
+        with held(temporary):
+            yield temporary
+            try:
+                _check_free(path, force)
+            except ProfkitError as error:
+                made = temporary.rename(path.with_name(temporary.name[1:].removesuffix(".part")))
+                raise ProfkitError(f"{error} It appeared meanwhile; what was made is in {made}.") from None
+            if path.exists():
+                old = path.rename(temporary.with_suffix(".old"))
+                temporary.rename(path)
+                shutil.rmtree(old)
+            else:
+                temporary.rename(path)
     finally:
         if temporary.exists():
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _check_free(path: Path, force: bool) -> None:
+    if path.is_symlink():
+        raise ProfkitError(f"{path} is a link, which would be replaced and not followed. Name the directory itself.")
+    if path.exists() and not force:
+        raise ProfkitError(f"{path} exists and will not be overwritten. Choose another -o, or add --force.")
+    if path.exists() and not _is_replaceable(path):
+        raise ProfkitError(
+            f"{path} exists and is not a run directory, so --force will not replace it. Choose another -o."
+        )
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Whether `path` is an empty directory, or holds one run, or those of a job's ranks, and nothing else."""
+    if not path.is_dir():
+        return False
+    entries = list(path.iterdir())
+    if not is_run(path):
+        return all(entry.name.isdigit() and is_run(entry) and _is_replaceable(entry) for entry in entries)
+    try:
+        record = load(path).record
+    except ProfkitError:
+        return False
+    return {entry.name for entry in entries} <= {RUN_FILE, *(record.files or [record.trace])}
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[bool]:
+    """A block in which no other process may hold `directory`; false where one does. A process that ends lets go."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = True
+        except BlockingIOError:
+            is_ours = False
+        yield is_ours
+    finally:
+        os.close(handle)
+
+
 def write_record(directory: Path, record: RunRecord) -> None:
-    """Write run.json into `directory`; the last thing that a capture does before its directory is renamed."""
-    text = json.dumps(msgspec.to_builtins(record), indent=1, ensure_ascii=False, allow_nan=False)
-    (directory / RUN_FILE).write_text(text + "\n", encoding="utf-8")
+    """Write run.json into `directory`; the last thing that a capture does before its directory is renamed.
+
+    Raises:
+        ProfkitError: it cannot be written.
+    """
+    write_json(directory / RUN_FILE, msgspec.to_builtins(record))
 
 
 def trace_digests(directory: Path, trace: str, files: Sequence[str]) -> dict[str, str]:

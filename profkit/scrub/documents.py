@@ -22,8 +22,8 @@ def scrub_record(run: RunRecord, trace_name: str, trace_sha256: Mapping[str, str
     """run.json of a scrubbed run.
 
     Args:
-        trace_name: the scrubbed trace, the only file beside it.
-        trace_sha256: of that, from `profkit.runs.run_dir.trace_digests`.
+        trace_name: the scrubbed trace.
+        trace_sha256: of all files beside it, from `profkit.runs.run_dir.trace_digests`.
 
     Returns:
         The record in which a text that is not what its field is for is None. A profiler's arguments are kept for
@@ -37,7 +37,7 @@ def scrub_record(run: RunRecord, trace_name: str, trace_sha256: Mapping[str, str
         kept["digests"]["notes"] = _NOTES(run.digests.notes)
     if run.workload is None and run.profiler is not None:
         kept["profiler"]["arguments"] = []
-    kept |= {"trace": trace_name, "files": [trace_name], "trace_sha256": trace_sha256}
+    kept |= {"trace": trace_name, "files": sorted(trace_sha256), "trace_sha256": trace_sha256}
     try:
         return msgspec.convert(kept, RunRecord)
     except msgspec.ValidationError as error:

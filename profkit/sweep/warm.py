@@ -26,7 +26,6 @@ from profkit.capture import process
 from profkit.errors import ProfkitError
 from profkit.sweep.plan import Options, Plan, Region, make_plan
 
-_POLL_S = 0.05
 #: To import torch and to open a device took seven seconds in four processes at once (host of an H200, 2026-11-29).
 #: Workers are started for no less than this, by the quickest of what was tried: the slow ones may be slow by chance.
 _START_FOR_S = 12.0
@@ -110,15 +109,12 @@ class Warmers:
                     )
                     self.workers.remove(worker)
                     break
-                time.sleep(_POLL_S)
+                time.sleep(process.POLL_S)
 
     def _begin(self) -> None:
         self._begun = True
         for worker in self.workers:
-            if worker.child.stdin is not None:
-                with suppress(BrokenPipeError):
-                    worker.child.stdin.write(f"{self._number}\n".encode())
-                    worker.child.stdin.flush()
+            process.tell(worker.child, str(self._number))
 
     def _start(self) -> None:
         # Workers that ended early are not replaced: the next ones would end as they did.

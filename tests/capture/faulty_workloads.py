@@ -37,6 +37,18 @@ def _twins(_: BuildContext) -> Step:
     return Step(layers=[layer, layer], refresh=lambda inputs: None, outputs=dict)
 
 
+def _bare(_: BuildContext) -> Step:
+    import torch
+
+    x = torch.zeros(1)
+    layers = [Layer(number, "bare", lambda scope: x.add_(1)) for number in (0, 1, 10)]
+    return Step(
+        layers=layers,
+        refresh=lambda inputs: None,
+        outputs=lambda: {"layers.0.bare/out": x, "layers.10.bare": x, "layers.1.bare2/out": x},
+    )
+
+
 def _hangs(_: BuildContext) -> Step:
     child = subprocess.Popen(["sleep", "600"])
     partial = Path("started.part")
@@ -91,6 +103,7 @@ RAISES = _workload("raises", _raises)
 REFUSES = _workload("refuses", _refuses)
 KILLED = _workload("killed", _killed)
 TWINS = _workload("twins", _twins)
+BARE = _workload("bare", _bare)
 HANGS = _workload("hangs", _hangs)
 RAISES_ON_RANK_1 = _workload("raises-on-rank-1", _raises_on_rank_1)
 KILLED_ON_RANK_1 = _workload("killed-on-rank-1", _killed_on_rank_1)

@@ -3,7 +3,7 @@
 
 The program runs in a session of its own, as under nsys; the report is a file that names the database to export. What
 goes wrong is chosen by STUB_NSYS_FAULT: ``importer`` (only a .qdstrm is left, with nsys's messages), ``no-report``,
-``export`` (the export fails). STUB_NSYS_VERSION replaces the version.
+``export`` (the export fails), ``empty`` or ``random`` (it is of no format). STUB_NSYS_VERSION replaces the version.
 """
 
 from __future__ import annotations
@@ -64,11 +64,15 @@ def export(arguments: list[str]) -> int:
     if FAULT == "export":
         sys.stderr.write("Exportation error\n")
         return 1
+    if FAULT in ("empty", "random"):
+        Path(target).write_bytes(b"" if FAULT == "empty" else bytes(range(1, 200)))
+        return 0
     source = os.environ.get("STUB_NSYS_EXPORT")
     if source:
         shutil.copyfile(source, target)
         return 0
     with sqlite3.connect(target) as database:
+        database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
         database.execute("CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT)")
         database.execute("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.20.3')")
     return 0

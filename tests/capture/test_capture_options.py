@@ -60,8 +60,8 @@ def test_a_bad_shape_is_refused_with_what_would_do(text: str, message: str) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (Options("w", profiler="nsight"), "No profiler 'nsight'"),
-        (Options("w", profiler="torch", run_bodies=True), "--run-bodies belongs to the dispatch profiler"),
+        (Options("dcp-combine", profiler="nsight"), "No profiler 'nsight'"),
+        (Options("dcp-combine", profiler="torch", run_bodies=True), "that needs dispatch"),
     ],
 )
 def test_what_a_profiler_never_does_is_refused(options: Options, message: str) -> None:

@@ -18,7 +18,7 @@ pytest.importorskip("triton", reason="Triton's compiler is watched")
 
 # A file of its own, since Triton reads a kernel's source; a process of its own, so that no other test's settings count.
 SCRIPT = """
-import json
+import msgspec
 import torch
 import triton
 import triton.language as tl
@@ -49,7 +49,7 @@ build(first_kernel)
 dynamo(lambda x: x + 2)
 watch.close_window()
 build(second_kernel)
-print(json.dumps(watch.to_dict()))
+print(msgspec.json.encode(watch.compiles).decode())
 """
 
 

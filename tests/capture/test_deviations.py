@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch", reason="deviations are of tensors")
 
-from profkit.capture.record import against_references, deviation, digest  # noqa: E402
+from profkit.capture.outputs import of_tensor  # noqa: E402
+from profkit.capture.record import against_references, deviation  # noqa: E402
 from profkit.errors import ProfkitError  # noqa: E402
 from profkit.model.workload import References  # noqa: E402
 
@@ -50,12 +52,17 @@ def test_the_record_says_what_each_output_was_held_against() -> None:
     outputs = {"layers.0/out": torch.tensor([1.0, 2.0]), "layers.1/out": torch.tensor([NAN]), "other": torch.zeros(1)}
     expected = {"layers.1/out": torch.tensor([1.0]), "layers.0/out": torch.tensor([1.0, 2.5])}
     found = against_references(outputs, References(lambda: expected, rtol=0.0, atol=1.0))
-    assert found == {
+    assert found is not None
+    assert msgspec.to_builtins(found) == {
         "rtol": 0.0,
         "atol": 1.0,
         "outputs": {
-            "layers.0/out": {"within": True, "deviation": 0.5, "reference": digest(expected["layers.0/out"])},
-            "layers.1/out": {"within": False, "deviation": None, "reference": digest(expected["layers.1/out"])},
+            "layers.0/out": {"within": True, "deviation": 0.5, "reference": of_tensor(expected["layers.0/out"]).digest},
+            "layers.1/out": {
+                "within": False,
+                "deviation": None,
+                "reference": of_tensor(expected["layers.1/out"]).digest,
+            },
         },
     }
 

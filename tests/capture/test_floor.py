@@ -14,15 +14,17 @@ import pytest
 from capture_cli import STUB_NSYS, environment, names, profkit
 
 from profkit.capture import floor
-from profkit.capture.floor import Floor, Measured, traced_times
+from profkit.capture.floor import traced_times
+from profkit.capture.options import TRACED_NODES, Options
 from profkit.capture.profilers.dispatch import Dispatch
 from profkit.capture.profilers.nsys import Nsys
 from profkit.capture.profilers.torch_profiler import TorchProfiler
 from profkit.capture.record import quartiles
+from profkit.capture.session import Session
 from profkit.capture.workers import Workers
 from profkit.commands.floor import as_text
 from profkit.errors import ProfkitError
-from profkit.model.run import FloorRecord, QuartilesRecord
+from profkit.model.run import FloorRecord, MessageRecord, QuartilesRecord
 from profkit.model.trace import LAUNCHES, NODES, OPS, RANGES, Info, Process, Trace, table
 from profkit.readers.installed import NSYS
 
@@ -94,12 +96,12 @@ def test_one_kernel_does_nothing_and_the_other_one_load_and_one_store(tmp_path: 
 
 def test_the_traced_graph_is_one_chain_of_each_kernel(tmp_path: Path) -> None:
     workers = Workers(floor.traced_options(Dispatch()), Dispatch())
-    workers.run(workers.jobs([tmp_path]))
+    workers.record(workers.jobs([tmp_path]))
     ops = json.loads((tmp_path / "dispatch.json").read_text())["ops"]
     launched = [(op["name"], op["grid"], op["scope"]) for op in ops]
     assert launched == [
-        *[(EMPTY, [1, 1, 1], ["layers.0.empty"])] * floor.TRACED_NODES,
-        *[(LOADED, [1, 1, 1], ["layers.1.load_store"])] * floor.TRACED_NODES,
+        *[(EMPTY, [1, 1, 1], ["layers.0.empty"])] * TRACED_NODES,
+        *[(LOADED, [1, 1, 1], ["layers.1.load_store"])] * TRACED_NODES,
     ]
 
 
@@ -140,7 +142,10 @@ def test_without_a_device_it_is_one_error(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--format", "xml"], "No format 'xml'. Known: text, json."),
-        (["--profiler", "dispatch"], "No profiler 'dispatch' for the floor. Known: auto, nsys, torch."),
+        (
+            ["--profiler", "dispatch"],
+            "--profiler dispatch does not go with the dispatch floor; that needs nsys or torch.",
+        ),
         (["-o", "there"], "there exists and will not be overwritten"),
     ],
 )
@@ -153,16 +158,18 @@ def test_misuse_is_one_error(tmp_path: Path, arguments: list[str], message: str)
 
 @without_gpu
 def test_a_capture_goes_on_without_a_floor_that_cannot_be_measured_and_says_so() -> None:
-    measured = Floor(Nsys(NSYS.check(STUB_NSYS)), wanted=True).measured
-    assert measured.content is None
-    assert measured.warning is not None
-    assert measured.warning.code == "floor-not-measured"
-    assert "finds no CUDA device" in str(measured.warning.message)
+    why = floor.beside(Nsys(NSYS.check(STUB_NSYS)))
+    assert isinstance(why, MessageRecord)
+    assert why.code == "floor-not-measured"
+    assert "finds no CUDA device" in str(why.message)
 
 
-@pytest.mark.parametrize("unmeasured", [Floor(TorchProfiler(), wanted=False), Floor(Dispatch(), wanted=True)])
-def test_a_floor_that_is_not_wanted_or_has_no_times_is_no_warning(unmeasured: Floor) -> None:
-    assert unmeasured.measured == Measured()
+@pytest.mark.parametrize(
+    "unmeasured",
+    [Session(Options("w", with_floor=False), TorchProfiler(), ""), Session(Options("w"), Dispatch(), "")],
+)
+def test_a_floor_that_is_not_wanted_or_has_no_times_is_no_warning(unmeasured: Session) -> None:
+    assert unmeasured.floor is None
 
 
 def test_the_table_shows_medians_and_quartiles() -> None:

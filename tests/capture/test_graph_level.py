@@ -13,6 +13,7 @@ from profkit.capture.floor import graph_level, graph_times, traced_options
 from profkit.capture.profilers.nsys import Nsys
 from profkit.capture.record import step_times
 from profkit.errors import ProfkitError
+from profkit.model.run import MessageRecord
 from profkit.readers.installed import NSYS, Installed
 
 
@@ -55,16 +56,15 @@ def test_what_fails_is_a_warning_with_its_cause(tmp_path: Path, monkeypatch: pyt
     monkeypatch.delenv("STUB_NSYS_FAULT", raising=False)
     stub = Nsys(NSYS.check(STUB_NSYS))
     (found,) = graph_level(traced_options(stub), stub, [tmp_path])
-    assert found.content is None
-    assert found.warning is not None
-    assert found.warning.code == "graph-level-not-measured"
-    assert "could not be timed: " in str(found.warning.message)
+    assert isinstance(found, MessageRecord)
+    assert found.code == "graph-level-not-measured"
+    assert "could not be timed: " in str(found.message)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([TOY, "--profiler", "dispatch"], "--graph-level needs nsys, and dispatch would record"),
+        ([TOY, "--profiler", "dispatch"], "--profiler dispatch does not go with --graph-level; that needs nsys"),
         (["--", "true"], "belong to a workload, not to a command"),
     ],
 )

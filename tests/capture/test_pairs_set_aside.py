@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.capture.pairs import RULE, judge, outliers
+from profkit.capture.pairs import DEVIATIONS, judge, outliers
 from profkit.model.run import CompileRecord, CompilesRecord, RunRecord, StepTimesRecord
 
 QUIET = [738.8, 739.1, 738.2, 740.0, 737.9, 738.5]
@@ -75,7 +75,7 @@ def test_the_message_says_what_was_measured_and_by_which_rule() -> None:
     verdict = judge([[record(median_us)] for median_us in (*QUIET, 900.0)])[-1]
     assert verdict is not None
     assert "took 900.0 us where the median of the arm's 7 repetitions is 738.8 us" in str(verdict.message)
-    assert f"{RULE.deviations:g} robust standard deviations and 5%" in str(verdict.message)
+    assert f"{DEVIATIONS:g} robust standard deviations and 5%" in str(verdict.message)
 
 
 def test_repetitions_without_times_are_judged_by_compilations_alone() -> None:

@@ -62,9 +62,9 @@ def test_auto_doctor_and_help_know_it(tmp_path: Path, toy: dict[str, str]) -> No
 
 def test_it_refuses_what_it_does_not_take(tmp_path: Path, toy: dict[str, str]) -> None:
     for option, message in (
-        (("--run-bodies",), "--run-bodies belongs to the dispatch profiler; toy always runs kernels."),
-        (("--nproc", "2"), "--nproc is not done with toy yet. Use --profiler dispatch."),
-        (("--graph-level",), "--graph-level needs nsys, and toy would record (as asked)."),
+        (("--run-bodies",), "--profiler toy does not go with --run-bodies; that needs dispatch."),
+        (("--nproc", "2"), "--profiler toy does not go with --nproc; that needs nsys, torch or dispatch."),
+        (("--graph-level",), "--profiler toy does not go with --graph-level; that needs nsys."),
     ):
         done = profkit("capture", TOY, "--profiler", "toy", *option, "-o", "run", cwd=tmp_path, **toy)
         assert done.returncode == 2
@@ -93,7 +93,7 @@ def test_it_refuses_what_it_does_not_take(tmp_path: Path, toy: dict[str, str]) -
             "torch",
             "rocprofv3 cannot be used: rocprof --version does not",
         ),
-        (ROCM, Options("w", nproc=2), "", ROCPROFV3, "torch", "several ranks are not recorded with rocprofv3 yet"),
+        (ROCM, Options("w", nproc=2), "", ROCPROFV3, "torch", "--profiler rocprofv3 does not go with --nproc"),
         (
             TorchProbe("2.9"),
             W,
@@ -102,7 +102,14 @@ def test_it_refuses_what_it_does_not_take(tmp_path: Path, toy: dict[str, str]) -
             "dispatch",
             "there is no CUDA device; launches are counted",
         ),
-        (CUDA, Options("w", run_bodies=True), str(STUB_NSYS), "", "dispatch", "--run-bodies asks for it"),
+        (
+            CUDA,
+            Options("w", run_bodies=True),
+            str(STUB_NSYS),
+            "",
+            "dispatch",
+            "--profiler nsys does not go with --run-bodies; that needs dispatch",
+        ),
     ],
 )
 def test_auto_takes_the_best_for_the_device_and_says_why(
@@ -113,6 +120,12 @@ def test_auto_takes_the_best_for_the_device_and_says_why(
     monkeypatch.setenv("PROFKIT_ROCPROFV3", rocprofv3)
     found, said = profilers.choose(options)
     assert (found.name, said[: len(why)]) == (name, why)
+
+
+def test_auto_that_finds_none_says_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "probe_torch", lambda: TorchProbe("2.9"))
+    with pytest.raises(ProfkitError, match="--profiler dispatch does not go with --graph-level; that needs nsys"):
+        profilers.choose(Options("w", graph_level=True))
 
 
 def test_auto_without_torch_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,7 @@ def test_every_rank_has_a_profiler_of_its_own_and_one_error_is_shown(tmp_path: P
         (["--nproc", "0"], "--nproc 0: give a whole number of at least 1"),
         (["--nproc", "2", "--rank-timeout", "0"], "--rank-timeout 0: give a number of seconds"),
         (["--rank-timeout", "30"], "--rank-timeout belongs to several ranks: give --nproc too."),
-        (["--nproc", "2", "--profiler", "rocprofv3"], "not done with rocprofv3 yet"),
+        (["--nproc", "2", "--profiler", "rocprofv3"], "--profiler rocprofv3 does not go with --nproc"),
     ],
 )
 def test_options_that_cannot_be_are_refused(tmp_path: Path, options: list[str], message: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from capture_cli import HERE, TOY, names, profkit, start, wait_until
 
 from profkit import readers
-from profkit.capture.profilers import Recording
+from profkit.capture.options import Recording
 from profkit.capture.profilers.rocprofv3 import ROCPROFV3, Rocprofv3
 from profkit.errors import ProfkitError
 from profkit.readers.installed import Installed
@@ -222,8 +222,8 @@ def test_a_signal_reaches_the_program(tmp_path: Path, database: Path) -> None:
         (["--profiler", "rocprofv3", "--", "sh", "-c", "exit 5"], ROCPROF,
          "sh ended with exit status 5. rocprofv3 left no trace of a GPU"),
         (["--profiler", "rocprofv3", "--", "true"], {"PROFKIT_ROCPROFV3": "no/such"}, "--version does not run"),
-        (["--profiler", "rocprofv3", "--nsys-args", "-x", "--", "true"], ROCPROF, "takes none"),
-        (["--profiler", "torch", "--", "true"], ROCPROF, "a command needs nsys or rocprofv3"),
+        (["--profiler", "rocprofv3", "--nsys-args", "-x", "--", "true"], ROCPROF, "that needs nsys"),
+        (["--profiler", "torch", "--", "true"], ROCPROF, "does not go with a command; that needs nsys or rocprofv3"),
         (["--profiler", "rocprof", "--", "true"], ROCPROF, "Did you mean rocprofv3?"),
     ],
 )  # fmt: skip

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from pathlib import Path
 
 import pytest
-from capture_cli import HERE, TOY, alive, wait_until
+from capture_cli import TOY, alive, wait_until
 
 from profkit.capture import process
-from profkit.capture.options import Job, Options
+from profkit.capture.options import Job, Options, read_result
 from profkit.capture.profilers.dispatch import Dispatch
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
@@ -24,10 +23,10 @@ torch = pytest.importorskip("torch", reason="workers import torch")
 WORKERS = Workers(Options(TOY, profiler="dispatch", replays=1, warmup=1), Dispatch())
 
 
-def held_job(spec: str, work: Path) -> Job:
-    """A held dispatch job."""
-    (job,) = WORKERS.jobs([work])
-    return dataclasses.replace(job, options=dataclasses.replace(job.options, workload=spec), held=True)
+def held_job(work: Path) -> Job:
+    """A job that waits for the GPU; where there is none, it says so once it goes on."""
+    (job,) = WORKERS.jobs([work], "untraced")
+    return job
 
 
 def imported_torch(pid: int) -> bool:
@@ -36,41 +35,42 @@ def imported_torch(pid: int) -> bool:
 
 
 def test_it_imports_torch_waits_and_goes_on_when_released(tmp_path: Path) -> None:
-    job = held_job(TOY, tmp_path)
+    job = held_job(tmp_path)
     with WORKERS.started(job) as worker:
-        wait_until(lambda: process.read_pid(job.pid_file) is not None)
+        wait_until(lambda: process.read_pid(job.file("pid")) is not None)
         wait_until(lambda: imported_torch(worker.child.pid))
         # Unheld, the whole job takes about as long as the import that has just begun.
         time.sleep(4.0)
         assert worker.child.poll() is None
-        assert not job.result.exists()
-        worker.release()
-        assert worker.result().variant == "unfused"
+        assert read_result(job) is None
+        process.tell(worker.child, "go")
+        process.wait(worker.child)
+        assert read_result(job) is not None
 
 
 def test_it_is_ended_with_the_block_that_never_released_it(tmp_path: Path) -> None:
-    job = held_job(TOY, tmp_path)
+    job = held_job(tmp_path)
     with WORKERS.started(job) as worker:
-        wait_until(lambda: process.read_pid(job.pid_file) is not None)
+        wait_until(lambda: process.read_pid(job.file("pid")) is not None)
     assert not alive(worker.child.pid)
-    assert not job.result.exists()
+    assert read_result(job) is None
 
 
 def test_a_release_that_comes_too_late_is_no_error_of_its_own(tmp_path: Path) -> None:
-    job = held_job(f"{HERE / 'faulty_workloads.py'}:KILLED", tmp_path)
+    job = held_job(tmp_path)
     with WORKERS.started(job) as worker:
         worker.child.kill()
         worker.child.wait()
-        worker.release()
-        with pytest.raises(ProfkitError, match=r"The dispatch process ended \(SIGKILL\) without a result"):
+        process.tell(worker.child, "go")
+        with pytest.raises(ProfkitError, match=r"The untraced process ended \(SIGKILL\) without a result"):
             worker.result()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the untraced worker's refusal shows when it went on")
 def test_the_untraced_worker_goes_on_once_the_profiled_one_has_its_result(tmp_path: Path) -> None:
-    traced = dataclasses.replace(held_job(TOY, tmp_path), held=False)
-    timed = dataclasses.replace(traced, recorder="untraced", held=True)
+    (traced,) = WORKERS.jobs([tmp_path])
+    (timed,) = WORKERS.jobs([tmp_path], "untraced")
     with pytest.raises(ProfkitError, match="finds no CUDA device"):
-        WORKERS.record_and_time([traced], [timed])
-    results = [traced.result, timed.result]
+        WORKERS.record_and_time([traced])
+    results = [job.file("result.json") for job in (traced, timed)]
     assert results[0].stat().st_mtime_ns < results[1].stat().st_mtime_ns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +16,7 @@ from profkit.readers.dispatch import SCHEMA, Recording
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
     from profkit.capture.options import Job, Options
+    from profkit.model.run import RunRecord, VersionsRecord
     from profkit.model.workload import Step
 
 
@@ -36,11 +37,11 @@ class Toy(Profiler):
     def state(self, torch: TorchProbe) -> State:
         return State(True, "1", "counts ranges")
 
-    def version(self, versions: Mapping[str, str | None]) -> str:
+    def version(self, versions: VersionsRecord) -> str:
         return "1"
 
     @classmethod
-    def record(cls, job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
+    def record(cls, job: Job, build_on: Callable[[str], Step]) -> RunRecord:
         from profkit.capture.record import of_step
 
         recording = Recording()
@@ -59,4 +60,4 @@ class Toy(Profiler):
         (job.directory / DISPATCH_FILE).write_bytes(
             msgspec.json.encode(content | {"ranges": recording.ranges, "ops": recording.ops})
         )
-        return of_step(step, ranges="toy", digests=None, backend=None, compiles={"before": 0, "inside": []})
+        return of_step(job, step, "toy", has_outputs=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from profkit._version import __version__
 from profkit.capture.profilers.profiler import Profiler, State
@@ -13,6 +13,7 @@ from profkit.readers import DISPATCH_FILE
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
     from profkit.capture.options import Job, Options
+    from profkit.model.run import RunRecord, VersionsRecord
     from profkit.model.workload import Step
 
 
@@ -48,7 +49,7 @@ class Dispatch(Profiler):
         return State(True, torch.torch, says)
 
     @classmethod
-    def record(cls, job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
+    def record(cls, job: Job, build_on: Callable[[str], Step]) -> RunRecord:
         from profkit.capture.profilers.dispatch_step import record
 
         return record(job, build_on("cpu"))
@@ -62,6 +63,6 @@ class Dispatch(Profiler):
     def arguments(self) -> list[str]:
         return ["--run-bodies"] if self.run_bodies else []
 
-    def version(self, versions: Mapping[str, str | None]) -> str:
+    def version(self, versions: VersionsRecord) -> str:
         """profkit's."""
         return __version__

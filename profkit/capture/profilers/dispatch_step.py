@@ -8,7 +8,6 @@ product) and is still one dispatch.
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -22,7 +21,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from profkit.capture.device import describe_versions
 from profkit.capture.options import Job
-from profkit.capture.record import digest_outputs, of_step
+from profkit.capture.record import of_step
+from profkit.model.run import RunRecord
 from profkit.model.workload import Step
 from profkit.readers import DISPATCH_FILE
 from profkit.readers.dispatch import SCHEMA, Recording
@@ -92,31 +92,26 @@ def record_step(step: Step, *, run_bodies: bool) -> Recording:
     return recording
 
 
-def record(job: Job, step: Step) -> dict[str, Any]:
-    """Record the step, write the job's trace file, and return the worker's result.
+def record(job: Job, step: Step) -> RunRecord:
+    """Record the step and write the job's trace file.
 
     Outputs are real, and so digested, only where bodies run.
     """
     job.at("running the step")
-    step.refresh("digest" if job.options.run_bodies else "timing")
-    recording = record_step(step, run_bodies=job.options.run_bodies)
+    run_bodies = job.options.run_bodies
+    step.refresh("digest" if run_bodies else "timing")
+    recording = record_step(step, run_bodies=run_bodies)
     versions = describe_versions()
     content = {
         "schema": SCHEMA,
-        "run_bodies": job.options.run_bodies,
+        "run_bodies": run_bodies,
         "torch": versions["torch"],
         "triton": versions["triton"],
-        "ranges": msgspec.to_builtins(recording.ranges),
-        "ops": msgspec.to_builtins(recording.ops),
+        "ranges": recording.ranges,
+        "ops": recording.ops,
     }
-    (job.directory / DISPATCH_FILE).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
-    return of_step(
-        step,
-        ranges="profkit",
-        digests=digest_outputs(step.outputs()) if job.options.run_bodies else None,
-        backend="gloo" if job.world_size else None,
-        compiles={"before": 0, "inside": []},
-    )
+    (job.directory / DISPATCH_FILE).write_bytes(msgspec.json.encode(content) + b"\n")
+    return of_step(job, step, "profkit", has_outputs=run_bodies)
 
 
 class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -226,24 +221,14 @@ def _is_plain_copy(source: torch.Tensor, target: torch.Tensor) -> bool:
         source.dtype == target.dtype
         and source.shape == target.shape
         and _strides(source) == _strides(target)
-        and _is_dense(source)
+        # A new tensor like one keeps its strides where its elements fill one block of memory, in any order.
+        and all(torch.empty_like(one, device="meta").stride() == one.stride() for one in (source, target))
         and not (source.is_conj() or target.is_conj() or source.is_neg() or target.is_neg())
     )
 
 
 def _strides(tensor: torch.Tensor) -> list[int]:
     return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill one block of memory, in any order of dimensions."""
-    expected = 1
-    for stride, size in sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
 
 
 @contextmanager

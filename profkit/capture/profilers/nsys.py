@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from profkit.capture.options import Recording
 from profkit.capture.process import describe_status, started, tail, wait
-from profkit.capture.profilers.profiler import GraphTrace, Kept, Profiler, Recording, State, split_flags
+from profkit.capture.profilers.profiler import COMMAND, FLOOR, GraphTrace, Kept, Profiler, State
 from profkit.errors import ProfkitError
 from profkit.readers.installed import NSYS, Installed, export_command
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
     from profkit.capture.options import Options
+    from profkit.model.run import VersionsRecord
     from profkit.model.workload import Scope
 
 REPORT_FILE = "trace.nsys-rep"
@@ -43,18 +46,16 @@ class Nsys(Profiler):
     """
 
     tool: Installed
-    extra: Sequence[str] = ()
+    extra: tuple[str, ...] = ()
 
     name = "nsys"
     vendors = frozenset({"nvidia"})
-    takes = frozenset({"--nproc", "--graph-level", "--nsys-args", "--keep-report"})
-    records_commands = True
-    records_floor = True
+    takes = frozenset({"--nproc", "--graph-level", "--nsys-args", COMMAND, FLOOR})
     reason = "it is here and names the layer of every launch exactly"
 
     @classmethod
     def find(cls, options: Options | None = None) -> Self:
-        extra = () if options is None else more_flags(options.nsys_args)
+        extra = () if options is None else tuple(more_flags(options.profiler_args))
         return cls(NSYS.find(), extra)
 
     def state(self, torch: TorchProbe) -> State:
@@ -131,7 +132,7 @@ class Nsys(Profiler):
         """Our tracing flags, and the names (not the values) of the user's."""
         return [*_trace_flags("node"), *(text.partition("=")[0] for text in self.extra if text.startswith("-"))]
 
-    def version(self, versions: Mapping[str, str | None]) -> str:
+    def version(self, versions: VersionsRecord) -> str:
         return self.tool.version
 
 
@@ -141,7 +142,10 @@ def more_flags(text: str) -> list[str]:
     Raises:
         ProfkitError: unbalanced quotes, or a flag that profkit sets itself.
     """
-    flags = split_flags(text)
+    try:
+        flags = shlex.split(text)
+    except ValueError as error:
+        raise ProfkitError(f"--nsys-args {text!r} cannot be split into words: {error}.") from None
     for flag in flags:
         if flag.partition("=")[0] in _RESERVED:
             raise ProfkitError(f"--nsys-args may not hold {flag}: profkit writes and exports the report itself.")

@@ -7,34 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
-
-from profkit.errors import ProfkitError
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from profkit.capture.device import TorchProbe
-    from profkit.capture.options import Job, Options
-    from profkit.model.run import MessageRecord, ProfilerRecord
+    from profkit.capture.options import Job, Options, Recording
+    from profkit.model.run import MessageRecord, ProfilerRecord, RunRecord, VersionsRecord
     from profkit.model.workload import Scope, Step
 
 GraphTrace = Literal["node", "graph"]
 Vendor = Literal["nvidia", "amd", "none"]
 
-
-@dataclass(frozen=True)
-class Recording:
-    """One recorded process.
-
-    Args:
-        work: the directory that the profiler wrote to.
-        log: what the process and its profiler printed; exports add to it.
-        ended: how a command ended, for an error; "" for a workload, which says that itself.
-    """
-
-    work: Path
-    log: Path
-    ended: str = ""
+#: What a profiler may take beside options: to record a command, and not only a step that profkit builds; and the
+#: dispatch floor.
+COMMAND, FLOOR = "a command", "the dispatch floor"
 
 
 @dataclass(frozen=True)
@@ -80,14 +68,10 @@ class Profiler(ABC):
     needs_gpu: ClassVar[bool] = True
     #: Whether it records times. Else the step runs once, without warm-up, untraced process and floor.
     timed: ClassVar[bool] = True
-    #: Whether it can record a command, and not only a step that profkit builds.
-    records_commands: ClassVar[bool] = False
-    #: Whether it can record the dispatch floor.
-    records_floor: ClassVar[bool] = False
     #: What its traces hold of a graph, for run.json; None where they hold no GPU work.
     graph_trace: ClassVar[GraphTrace | None] = "node"
-    #: Those of the options that not every profiler takes: ``--nproc``, ``--graph-level``, ``--run-bodies``,
-    #: ``--nsys-args``.
+    #: Of what not every profiler does: `COMMAND`, `FLOOR`, and the options ``--nproc``, ``--graph-level``,
+    #: ``--run-bodies``, ``--nsys-args``.
     takes: ClassVar[frozenset[str]] = frozenset({"--nproc"})
     #: The file in its directory that a worker writes; "" where the profiler's own tool writes the trace.
     trace_file: ClassVar[str] = ""
@@ -113,15 +97,15 @@ class Profiler(ABC):
     # -- in the worker -------------------------------------------------------------------------------------------------
 
     @classmethod
-    def record(cls, job: Job, build_on: Callable[[str], Step]) -> dict[str, Any]:
-        """Record the job's step; returns the worker's result, see `profkit.capture.graph.record_traced`.
+    def record(cls, job: Job, build_on: Callable[[str], Step]) -> RunRecord:
+        """Record the job's step; returns run.json as far as the worker knows it, see `profkit.capture.record.of_step`.
 
         Args:
             build_on: makes the step on a device: ``cuda`` or ``cpu``.
         """
         from profkit.capture.graph import record_traced
 
-        scope, ranges = cls.scope(job.nvtx)
+        scope, ranges = cls.scope(job.ranges_api)
         return record_traced(job, partial(build_on, "cuda"), scope, ranges, partial(cls.window, job))
 
     @classmethod
@@ -195,36 +179,21 @@ class Profiler(ABC):
         return []
 
     @abstractmethod
-    def version(self, versions: Mapping[str, str | None]) -> str | None:
+    def version(self, versions: VersionsRecord) -> str | None:
         """Its version for run.json, given the worker's ``versions``."""
 
-    def description(self, ranges: str | None, versions: Mapping[str, str | None]) -> ProfilerRecord:
+    def description(self, recorded: RunRecord) -> ProfilerRecord:
         """The `profiler` field of run.json.
 
         Args:
-            ranges: the second result of `scope`; None for a command, whose ranges are its own.
-            versions: what the worker runs on.
+            recorded: what the worker knows of it: its versions, and what pushed its ranges (None for a command).
         """
-        from profkit.model.run import ProfilerRecord
+        from profkit.model.run import ProfilerRecord, VersionsRecord
 
         return ProfilerRecord(
             name=self.name,
-            version=self.version(versions),
+            version=self.version(recorded.versions or VersionsRecord()),
             graph_trace=self.graph_trace,
-            ranges=ranges,
+            ranges=recorded.profiler.ranges if recorded.profiler else None,
             arguments=self.arguments,
         )
-
-
-def split_flags(text: str) -> list[str]:
-    """The words of ``--nsys-args``.
-
-    Raises:
-        ProfkitError: unbalanced quotes.
-    """
-    import shlex
-
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise ProfkitError(f"--nsys-args {text!r} cannot be split into words: {error}.") from None

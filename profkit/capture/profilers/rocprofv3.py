@@ -6,18 +6,19 @@ Written after its documentation and source (ROCprofiler-SDK 0.4 to 1.3); it has 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from profkit.capture.profilers.profiler import GraphTrace, Kept, Profiler, Recording, State
+from profkit.capture.profilers.profiler import COMMAND, GraphTrace, Kept, Profiler, State
 from profkit.errors import ProfkitError
 from profkit.readers.installed import Installed, Program
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
-    from profkit.capture.options import Options
+    from profkit.capture.options import Options, Recording
+    from profkit.model.run import VersionsRecord
 
 ROCPROFV3 = Program(
     name="rocprofv3",
@@ -51,8 +52,7 @@ class Rocprofv3(Profiler):
 
     name = "rocprofv3"
     vendors = frozenset({"amd"})
-    takes = frozenset()
-    records_commands = True
+    takes = frozenset({COMMAND})
 
     @classmethod
     def find(cls, options: Options | None = None) -> Self:
@@ -113,5 +113,5 @@ class Rocprofv3(Profiler):
     def arguments(self) -> list[str]:
         return [*_TRACE_FLAGS, "--output-format", self._output_format]
 
-    def version(self, versions: Mapping[str, str | None]) -> str:
+    def version(self, versions: VersionsRecord) -> str:
         return self.tool.version

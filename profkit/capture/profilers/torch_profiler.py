@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
-from profkit.capture.profilers.profiler import Profiler, State
+from profkit.capture.profilers.profiler import FLOOR, Profiler, State
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
     from profkit.capture.options import Job, Options
+    from profkit.model.run import VersionsRecord
     from profkit.model.workload import Scope
 
 
@@ -29,8 +30,8 @@ class TorchProfiler(Profiler):
 
     name = "torch"
     vendors = frozenset({"nvidia", "amd"})
+    takes = frozenset({"--nproc", FLOOR})
     trace_file = "trace.kineto.json.gz"
-    records_floor = True
     reason = "it comes with torch"
 
     @classmethod
@@ -64,9 +65,9 @@ class TorchProfiler(Profiler):
             torch.cuda.synchronize()
         export(profiler, job.directory / cls.trace_file)
 
-    def version(self, versions: Mapping[str, str | None]) -> str | None:
+    def version(self, versions: VersionsRecord) -> str | None:
         """torch's."""
-        return versions["torch"]
+        return versions.torch
 
 
 def export(profiler: _Recorded, path: Path) -> None:
