@@ -50,7 +50,9 @@ def compare_sides(both: tuple[Side, Side], selection: Selection, gates: Gates, s
 
 
 def _input(label: str, runs: Sequence[Counted]) -> Input:
-    first, *more = (Input(run.label, run.census, run.record, run.identity, rank=run.rank) for run in runs)
+    first, *more = (
+        Input(run.label, run.census, run.record, run.identity, rank=run.rank, numbers=run.numbers) for run in runs
+    )
     own = first.label if more else None
     return replace(first, label=label, more=tuple(more), own=own)
 

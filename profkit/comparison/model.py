@@ -17,6 +17,7 @@ from profkit.counting.floor import Floor
 from profkit.counting.ranks import merge
 from profkit.errors import Exit
 from profkit.model.census import Census, KindCensus
+from profkit.model.outputs import OutputNumbers
 from profkit.model.run import RankRecord, RunRecord
 
 Verdict = Literal["confirmed", "refuted", "changed", "neutral", "inconclusive"]
@@ -47,6 +48,7 @@ class Input:
         more: further runs of this side: other ranks, or repeated captures.
         own: how reports call the first run where `label` names several together; None elsewhere.
         rank: which rank of its file it is; None where the file holds one.
+        numbers: what its run directory keeps of its outputs beside their digests.
     """
 
     label: str
@@ -56,6 +58,7 @@ class Input:
     more: Sequence[Input] = ()
     own: str | None = None
     rank: RankRecord | None = None
+    numbers: Mapping[str, OutputNumbers] = field(default_factory=dict)
 
     @cached_property
     def runs(self) -> Sequence[Input]:

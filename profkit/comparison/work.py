@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from profkit.comparison.model import Input, Reason, Work
+from profkit.comparison.outputs import compare_outputs
+from profkit.model.outputs import OutputNumbers
 from profkit.model.run import ReferenceRecord, ReferencesRecord
 from profkit.model.scope import LAYER
 from profkit.model.wording import counted
@@ -28,6 +30,7 @@ class Digests:
     outputs: Mapping[str, str]
     notes: Mapping[str, Any]
     references: ReferencesRecord | None
+    numbers: Mapping[str, OutputNumbers]
 
 
 def judged(before: Input, after: Input) -> tuple[Work, list[Reason]]:
@@ -99,6 +102,8 @@ def _compared(before: str, first: Digests, after: str, second: Digests) -> tuple
         by_references = _judge_by_references(different, (before, first), (after, second))
         if by_references is not None:
             return by_references
+        if all(name in first.numbers and name in second.numbers for name in different):
+            return _judge_by_numbers(different, first, second)
         message = (
             f"{len(different)} of {len(one)} output digests differ, e.g. {different[0]}{said}. Whether by more than "
             "reordered arithmetic does, digests alone cannot tell: capture both sides again."
@@ -112,7 +117,7 @@ def _digests(entry: Input) -> Digests | None:
     said = entry.record.digests if entry.record else None
     if said is None or not said.outputs:
         return None
-    return Digests(said.outputs, said.notes or {}, said.references)
+    return Digests(said.outputs, said.notes or {}, said.references, entry.numbers)
 
 
 def _replaced(run: Input) -> bool:
@@ -174,6 +179,7 @@ def _together(digests: Mapping[Inputs, Digests], shared: Sequence[Inputs]) -> Di
     outputs: dict[str, str] = {}
     notes = digests[shared[0]].notes if shared else {}
     held: ReferencesRecord | None = None
+    numbers: dict[str, OutputNumbers] = {}
     referenced: dict[str, ReferenceRecord] = {}
     several = len({seed for _, seed in shared}) > 1
     for inputs in shared:
@@ -181,10 +187,12 @@ def _together(digests: Mapping[Inputs, Digests], shared: Sequence[Inputs]) -> Di
         prefix = ("" if rank is None else f"rank {rank}: ") + (f"seed {seed}: " if several else "")
         own = digests[inputs]
         outputs |= {prefix + name: value for name, value in own.outputs.items()}
+        numbers |= {prefix + name: value for name, value in own.numbers.items()}
         if own.references is not None:
             held = own.references
             referenced |= {prefix + name: value for name, value in held.outputs.items()}
-    return Digests(outputs, notes, None if held is None else msgspec.structs.replace(held, outputs=referenced))
+    references = None if held is None else msgspec.structs.replace(held, outputs=referenced)
+    return Digests(outputs, notes, references, numbers)
 
 
 def _judge_by_references(
@@ -222,6 +230,25 @@ def _judge_by_references(
         f"sides these are within {allowed} of one independent reference, off by at most {largest:.0%} of that"
     )
     return "preserved", Reason("outputs-within-tolerance", f"{message}{_digest_notes(before[1])}.")
+
+
+def _judge_by_numbers(different: Sequence[str], before: Digests, after: Digests) -> tuple[Work, Reason]:
+    """What sums and norms say of outputs that differ in bits."""
+    found = compare_outputs({n: before.numbers[n] for n in different}, {n: after.numbers[n] for n in different})
+    off = found.of("differs", "other-kind")
+    total = len(before.outputs)
+    if off:
+        more = f"; {len(off) - 1} more differ" if len(off) > 1 else ""
+        first = f"{off[0].name}: {off[0].says}{more}"
+        message = f"{len(off)} of {total} outputs differ by more than reordered arithmetic: {first}."
+        return "lost", Reason("outputs-differ", message)
+    worst = max(found.outputs, key=lambda output: (output.difference or 0.0) / (output.allowed or 1.0))
+    message = (
+        f"{len(different)} of {total} outputs differ in bits, and by no more than reordered arithmetic: at most "
+        f"{worst.difference:.2g} of the norm of a block of {counted(worst.rows, 'row')}, where {worst.allowed:.2g} is "
+        "allowed"
+    )
+    return "preserved", Reason("outputs-within-tolerance", f"{message}{_digest_notes(before)}.")
 
 
 def _within(output: ReferenceRecord) -> bool:

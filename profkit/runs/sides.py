@@ -6,7 +6,7 @@ import glob
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from profkit.counting.ranks import divided
 from profkit.errors import NothingSelectedError, ProfkitError
 from profkit.model.census import Census
 from profkit.model.names import shortened
+from profkit.model.outputs import OutputNumbers
 from profkit.model.run import MessageRecord, RankRecord, RunRecord
 from profkit.model.selection import Selection
 from profkit.model.trace import Diagnostic, Trace
@@ -38,11 +39,13 @@ class RunFile:
         label: how reports call it.
         trace: the trace file.
         record: run.json, None for a bare trace file.
+        directory: the run directory; None for a bare trace file.
     """
 
     label: str
     trace: Path
     record: RunRecord | None
+    directory: run_dir.Run | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Counted:
 
     Args:
         rank: which rank of its file it is; None where the file holds one.
+        numbers: what its run directory keeps of its outputs beside their digests.
         identity: names the trace's content, so that one input given twice is noticed.
     """
 
@@ -76,6 +80,7 @@ class Counted:
     record: RunRecord | None
     identity: str
     rank: RankRecord | None = None
+    numbers: Mapping[str, OutputNumbers] = field(default_factory=dict)
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
@@ -113,7 +118,7 @@ def _of_run(run: run_dir.Run, base: Path) -> RunFile:
     label = run.path.relative_to(base).as_posix()
     if label == ".":
         label = (workload.variant if workload else None) or run.path.resolve().name
-    return RunFile(label, run.trace_path, run.record)
+    return RunFile(label, run.trace_path, run.record, run)
 
 
 def one(spec: str, option: str) -> RunFile:
@@ -319,7 +324,9 @@ def count_sides(before: Side, after: Side, selection: Selection) -> tuple[list[C
             own = identity if census.info.timed or isinstance(run, Loaded) else str(run.trace.resolve())
             own += "" if rank is None else f" rank {rank.rank}"
             job = None if rank is None else msgspec.structs.replace(rank, job=identity)
-            sides[in_after].append(Counted(_rank_label(run, rank), noted(census, run), run.record, own, job))
+            numbers = run.directory.outputs() if isinstance(run, RunFile) and run.directory else {}
+            part = Counted(_rank_label(run, rank), noted(census, run), run.record, own, job, numbers)
+            sides[in_after].append(part)
     return _distinct(sides[0]), _distinct(sides[1])
 
 
