@@ -11,15 +11,15 @@ from pathlib import Path
 
 from profkit import readers
 from profkit.attribution import capture_traces
-from profkit.attribution.period import common_start
+from profkit.attribution.cut import common_start
 from profkit.counting.count import take_census
 from profkit.errors import NothingSelectedError, ProfkitError
 from profkit.model.census import Census
 from profkit.model.names import shortened
 from profkit.model.run import MessageRecord, RunRecord
-from profkit.model.selection import Selection
+from profkit.model.selection import Phase, Selection
 from profkit.model.trace import Diagnostic, Trace
-from profkit.model.wording import are, were
+from profkit.model.wording import are, counted, were
 from profkit.runs import planned, run_dir
 
 #: Pairs that a sentence lists.
@@ -296,7 +296,7 @@ def count_sides(before: Side, after: Side, selection: Selection) -> tuple[list[C
         in_after = len(found) >= len(before.runs)
         if identity not in censuses:
             try:
-                # Where layers by period begin is a convention; the before side sets it for both.
+                # Where layers by cut begin is a convention; the before side sets it for both.
                 censuses[identity] = _census_like(found[0].census if in_after else None, run, selection)
             except NothingSelectedError as error:
                 raise ProfkitError(_one_sided(error, run.label, after=in_after)) from None
@@ -315,7 +315,7 @@ def _census_like(first: Census | None, run: RunFile | Loaded, selection: Selecti
     trace, census = content, count(content, selection)
     if first is None:
         return census
-    return in_phase(first, census, lambda start: count(trace, replace(selection, start=start)))
+    return in_phase(first, census, lambda like: count(trace, replace(selection, like=like)))
 
 
 def _identities(runs: Sequence[RunFile | Loaded]) -> list[str]:
@@ -360,25 +360,30 @@ def _one_sided(error: NothingSelectedError, label: str, *, after: bool) -> str:
     return f"{label}, after: {error} Before has it; select what both sides have, e.g. the part around it."
 
 
-def in_phase(before: Census, after: Census, recount: Callable[[str], Census]) -> Census:
-    """The census of the after side, counted anew where its layers begin elsewhere than the before side's.
+def in_phase(before: Census, after: Census, recount: Callable[[Phase], Census]) -> Census:
+    """The census of the after side, counted anew where it was cut into layers otherwise than the before side.
 
     Args:
-        recount: counts the after side with layers that begin with the kernel of the given canonical name.
+        recount: counts the after side, cut as the given phase says where its kernels allow it.
     """
-    if before.phase is None or after.phase is None:
+    wanted, own = before.phase, after.phase
+    if wanted is None or own is None or _agree(wanted, own):
         return after
-    start = common_start(before.phase, after.phase)
-    if start is None:
-        return after
-    again = recount(start)
-    own, wanted = shortened(after.phase.start), shortened(start)
-    if again.phase is not None and again.kinds and again.chosen.selected_layers == after.chosen.selected_layers:
-        message = f"Layers begin with {wanted}, as on the before side; by itself this side would begin them with {own}."
-        return replace(again, diagnostics=(*again.diagnostics, Diagnostic("phase-aligned", message)))
+    again = recount(wanted)
+    if again.phase is not None and _agree(wanted, again.phase) and again.kinds:
+        message = f"{_layers(again.phase)}, as on the before side; by itself this side would have {_layers(own)}."
+        return replace(again, diagnostics=(*again.diagnostics, Diagnostic("cut-aligned", message)))
     message = (
-        f"Layers begin with {own} here and with {shortened(before.phase.start)} on the before side, and cannot be "
-        "divided otherwise: launches at the border of two layers may be paired wrongly. Name a kernel that both sides "
-        "run once a layer with --anchor."
+        f"{_layers(own)} here and {_layers(wanted)} on the before side, and they cannot be divided alike: launches at "
+        "the border of two layers may be paired wrongly. Name a kernel that both sides run once a layer with --anchor."
     )
-    return replace(after, diagnostics=(*after.diagnostics, Diagnostic("phase-differs", message)))
+    return replace(after, diagnostics=(*after.diagnostics, Diagnostic("cut-differs", message)))
+
+
+def _agree(before: Phase, after: Phase) -> bool:
+    """Whether both sides have as many layers, which begin with the same kernel."""
+    return before.layers == after.layers and common_start(before, after) is None
+
+
+def _layers(phase: Phase) -> str:
+    return f"{counted(phase.layers, 'layer')} that begin with {shortened(phase.start)}"
