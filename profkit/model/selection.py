@@ -26,6 +26,17 @@ class Phase:
     anchor: str
     layers: int
 
+    def common_start(self, other: Phase) -> str | None:
+        """The kernel with which the layers of both shall begin, None where they already agree or share none.
+
+        They agree if the kernels that both run once a layer come first in the same order: a kernel that was removed
+        from a layer's beginning does not turn the layer.
+        """
+        shared = [name for name in self.once if name in other.once]
+        if not shared or shared[0] == next(name for name in other.once if name in self.once):
+            return None
+        return shared[0]
+
 
 @dataclass(frozen=True)
 class Hints:

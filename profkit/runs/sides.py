@@ -11,7 +11,6 @@ from pathlib import Path
 
 from profkit import readers
 from profkit.attribution import capture_traces
-from profkit.attribution.cut import common_start
 from profkit.counting.count import take_census
 from profkit.errors import NothingSelectedError, ProfkitError
 from profkit.model.census import Census
@@ -382,7 +381,7 @@ def in_phase(before: Census, after: Census, recount: Callable[[Phase], Census]) 
 
 def _agree(before: Phase, after: Phase) -> bool:
     """Whether both sides have as many layers, which begin with the same kernel."""
-    return before.layers == after.layers and common_start(before, after) is None
+    return before.layers == after.layers and before.common_start(after) is None
 
 
 def _layers(phase: Phase) -> str:
