@@ -218,11 +218,15 @@ def _at(ops: _Ops, at: Ints, every: int) -> _Candidate | Misfit:
 
 
 def _as_in(ops: _Ops, like: Phase) -> _Candidate | None:
-    """As many layers as the other recording has, at the launch at which that was cut; None where it shows others."""
-    if like.anchor not in ops.names:
-        return None
-    found = _settled(ops, np.flatnonzero(ops.codes == ops.names.index(like.anchor)), 1.0)
-    return found if found is not None and len(found.starts) == like.layers else None
+    """As many layers as the other recording has, at a launch that ran once in each there; None where none has."""
+    counts = np.bincount(ops.codes)
+    often = [
+        like.layers <= n <= like.layers + _TAILS and ops.names[c] in like.once for c, n in enumerate(counts.tolist())
+    ]
+    anchors = np.flatnonzero(often)[:_ANCHORS]
+    found = [_settled(ops, np.flatnonzero(ops.codes == a), 1.0) for a in anchors]
+    same = [c for c in found if c is not None and len(c.starts) == like.layers]
+    return min(same, key=lambda c: (c.length, c.starts[0]), default=None)
 
 
 def _candidates(ops: _Ops) -> Iterator[_Candidate]:
@@ -426,7 +430,7 @@ def _phase(ops: _Ops, found: _Candidate) -> Phase:
     once = np.logical_and.reduce([content == 1 for content in contents])
     first = ops.codes[found.starts[0] : found.edges[1]]
     names = tuple(ops.names[c] for c in first[once[first]].tolist())
-    return Phase(ops.names[int(first[0])], names, ops.names[int(ops.codes[found.at[0]])], len(found.starts))
+    return Phase(ops.names[int(first[0])], names, len(found.starts))
 
 
 def _judged(ops: _Ops, found: _Candidate) -> Cut | Misfit:

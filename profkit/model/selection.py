@@ -17,13 +17,11 @@ class Phase:
     Args:
         start: the kernel with which layers begin, which is a convention.
         once: the kernels that run once in every kind of layer, in the layer's order.
-        anchor: the kernel at which it was cut.
         layers: how many there are.
     """
 
     start: str
     once: tuple[str, ...]
-    anchor: str
     layers: int
 
     def common_start(self, other: Phase) -> str | None:

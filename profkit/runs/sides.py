@@ -7,6 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from profkit import readers
@@ -289,16 +290,20 @@ def count_sides(before: Side, after: Side, selection: Selection) -> tuple[list[C
         ProfkitError: bad input, a selection that matches nothing on one side, or a recording given twice on one.
     """
     every = [*before.runs, *after.runs]
+    identities = _identities(every)
     censuses: dict[str, Census] = {}
-    found: list[Counted] = []
-    for run, identity in zip(every, _identities(every), strict=True):
-        in_after = len(found) >= len(before.runs)
+    for index, (run, identity) in enumerate(zip(every, identities, strict=True)):
         if identity not in censuses:
             try:
-                # Where layers by cut begin is a convention; the before side sets it for both.
-                censuses[identity] = _census_like(found[0].census if in_after else None, run, selection)
+                censuses[identity] = _census(run, selection)
             except NothingSelectedError as error:
-                raise ProfkitError(_one_sided(error, run.label, after=in_after)) from None
+                raise ProfkitError(_one_sided(error, run.label, after=index >= len(before.runs))) from None
+    # Where layers by cut begin is a convention; the first run that was cut sets it for all.
+    first = next((census for census in censuses.values() if census.phase is not None), None)
+    found: list[Counted] = []
+    for run, identity in zip(every, identities, strict=True):
+        if first is not None:
+            censuses[identity] = in_phase(first, censuses[identity], partial(_census_like, run, selection))
         census = censuses[identity]
         # Counts without times are the same in every run by nature: only one file given twice is the same recording.
         own = identity if census.info.timed or isinstance(run, Loaded) else str(run.trace.resolve())
@@ -306,15 +311,13 @@ def count_sides(before: Side, after: Side, selection: Selection) -> tuple[list[C
     return _distinct(found[: len(before.runs)]), _distinct(found[len(before.runs) :])
 
 
-def _census_like(first: Census | None, run: RunFile | Loaded, selection: Selection) -> Census:
-    """The census of `run`; its layers begin where those of `first` do, if that is given."""
+def _census(run: RunFile | Loaded, selection: Selection) -> Census:
     content = readers.read(run.trace) if isinstance(run, RunFile) else run.content
-    if isinstance(content, Census):
-        return content
-    trace, census = content, count(content, selection)
-    if first is None:
-        return census
-    return in_phase(first, census, lambda like: count(trace, replace(selection, like=like)))
+    return content if isinstance(content, Census) else count(content, selection)
+
+
+def _census_like(run: RunFile | Loaded, selection: Selection, like: Phase) -> Census:
+    return _census(run, replace(selection, like=like))
 
 
 def _identities(runs: Sequence[RunFile | Loaded]) -> list[str]:
@@ -359,24 +362,30 @@ def _one_sided(error: NothingSelectedError, label: str, *, after: bool) -> str:
     return f"{label}, after: {error} Before has it; select what both sides have, e.g. the part around it."
 
 
-def in_phase(before: Census, after: Census, recount: Callable[[Phase], Census]) -> Census:
-    """The census of the after side, counted anew where it was cut into layers otherwise than the before side.
+def in_phase(first: Census, census: Census, recount: Callable[[Phase], Census]) -> Census:
+    """`census`, counted anew where it was cut into layers otherwise than the first run, or not at all.
 
     Args:
-        recount: counts the after side, cut as the given phase says where its kernels allow it.
+        recount: counts it cut as the given phase says, where its kernels allow that.
     """
-    wanted, own = before.phase, after.phase
-    if wanted is None or own is None or _agree(wanted, own):
-        return after
+    wanted, own = first.phase, census.phase
+    refused = own is None and any(note.code == "cut-does-not-fit" for note in census.diagnostics)
+    if wanted is None or (own is None and not refused) or (own is not None and _agree(wanted, own)):
+        return census
     again = recount(wanted)
     if again.phase is not None and _agree(wanted, again.phase) and again.kinds:
-        message = f"{_layers(again.phase)}, as on the before side; by itself this side would have {_layers(own)}."
+        message = (
+            f"{_layers(again.phase)}, as in the run that was cut first; by itself this run would have {_layers(own)}."
+        )
         return replace(again, diagnostics=(*again.diagnostics, Diagnostic("cut-aligned", message)))
+    if own is None:
+        return census
     message = (
-        f"{_layers(own)} here and {_layers(wanted)} on the before side, and they cannot be divided alike: launches at "
-        "the border of two layers may be paired wrongly. Name a kernel that both sides run once a layer with --anchor."
+        f"{_layers(own)} here and {_layers(wanted)} in the run that was cut first, and they cannot be divided alike: "
+        "launches at the border of two layers may be paired wrongly. Name a kernel that all run once a layer with "
+        "--anchor."
     )
-    return replace(after, diagnostics=(*after.diagnostics, Diagnostic("cut-differs", message)))
+    return replace(census, diagnostics=(*census.diagnostics, Diagnostic("cut-differs", message)))
 
 
 def _agree(before: Phase, after: Phase) -> bool:
@@ -384,5 +393,7 @@ def _agree(before: Phase, after: Phase) -> bool:
     return before.layers == after.layers and before.common_start(after) is None
 
 
-def _layers(phase: Phase) -> str:
-    return f"{counted(phase.layers, 'layer')} that begin with {shortened(phase.start)}"
+def _layers(phase: Phase | None) -> str:
+    return (
+        "no layers" if phase is None else f"{counted(phase.layers, 'layer')} that begin with {shortened(phase.start)}"
+    )

@@ -252,6 +252,14 @@ def test_sides_that_cannot_be_divided_alike_are_said_to_differ() -> None:
     assert (second.layers, said) == (6, ["cut-differs"])
 
 
+def test_a_side_that_could_be_halves_follows_the_other_that_could_not() -> None:
+    halves = replayed(step(["norm a b c norm a b d"] * 8))
+    _, second, said = both(replayed(step(["norm a b c norm_fused_ab d"] * 8)), halves)
+    assert second is not None
+    assert (second.layers, second.start, said) == (8, "norm", ["layers-by-cut", "cut-aligned"])
+    assert both(halves, halves) == (None, None, [])
+
+
 # Properties: what is cut otherwise than it was written may be turned by the same launches in each layer, no more.
 
 

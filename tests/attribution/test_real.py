@@ -84,3 +84,13 @@ def test_a_norm_as_the_anchor_gives_no_layers_of_a_quarter_without_a_word(record
     assert "--anchor-every 4" in next(d.message for d in census.diagnostics if d.code == "cut-doubtful")
     counted = profkit.census(recordings / "hf_late_fused", anchor="rmsnorm", anchor_every=4)
     assert (counted.chosen.layers["launches"] / counted.chosen.kind.steps).tolist() == FUSED
+
+
+def test_a_diff_repeats_the_doubts_and_is_cut_alike(recordings: Path) -> None:
+    sides = (recordings / "hf_late_eager", recordings / "hf_late_fused")
+    plain = profkit.diff(*sides)
+    assert plain.net is not None
+    assert plain.net.launches_per_layer == -27
+    assert not {"cut-doubtful", "cut-differs"} & {reason.code for reason in plain.reasons}
+    doubtful = profkit.diff(sides[1], sides[1], anchor="rmsnorm")
+    assert "cut-doubtful" in {reason.code for reason in doubtful.reasons}
