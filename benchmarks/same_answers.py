@@ -74,7 +74,7 @@ SELECTIONS = r"""
 --layers '[02468](\.mla)?$' | --layers nosuch | --layers '(' | --scope ^combine | --scope self_attn | --scope nosuch
 --steps 'execute|iteration|ProfilerStep' | --steps nosuch | --graph 2 | --graph 11 | --graph 'sequence 2'
 --graph nosuch | --layer-kind A | --layer-kind B | --layer-kind nosuch | --anchor 'rms_?norm|nvjet' | --anchor nosuch
---anchor '[' | --anchor 'norm|elementwise' --anchor-end nvjet | --anchor-end nvjet | --anchor nvjet --steps execute
+--anchor '[' | --anchor 'rms_?norm' --anchor-every 4 | --anchor-every 2 | --anchor nvjet --steps execute
 --capture-trace ~a | --capture-trace nosuch | --capture-trace traces/README.md
 --floor-us 2 | --floor-us 0 | --floor-us -1 | --floor-us x | --format xml
 """

@@ -44,8 +44,8 @@ def census(trace: Trace | str | os.PathLike[str], **selection: Unpack[SelectionO
     Args:
         trace: from `open`, or a path.
         selection: which steps and layers, as the options of ``profkit layers``: the regular expressions `layers`,
-            `scope`, `steps`, `anchor` and `anchor_end`; `graph`, the id of the kind of step to report; `layer_kind`;
-            `capture_trace`, a path.
+            `scope`, `steps` and `anchor`; `anchor_every`, how often the anchor runs in a layer; `graph`, the id of
+            the kind of step to report; `layer_kind`; `capture_trace`, a path.
 
     Raises:
         profkit.errors.ProfkitError: bad input, or a selection that matches nothing.

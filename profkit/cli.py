@@ -303,21 +303,21 @@ def _selection(
         str | None, typer.Option(help="The kind of step to report, by its id; the longest if not given.")
     ] = None,
     layer_kind: Annotated[
-        str | None, typer.Option(help="Only layers of this kind, e.g. B of those told apart by period.")
+        str | None, typer.Option(help="Only layers of this kind, e.g. B of those told apart by cut.")
     ] = None,
     capture_trace: Annotated[
         str | None,
         typer.Option(help="Where the graphs' capture was recorded: a trace, or an engine's directory of them."),
     ] = None,
     anchor: Annotated[
-        str | None, typer.Option(help="Regular expression: a kernel that runs once a layer, at its start.")
+        str | None, typer.Option(help="Regular expression: a kernel that each layer has; found if not given.")
     ] = None,
-    anchor_end: Annotated[str | None, typer.Option(help="Regular expression: a kernel that ends the layer.")] = None,
+    anchor_every: Annotated[int | None, typer.Option(help="How often --anchor runs in a layer.")] = None,
 ) -> Selection:
     """The options by which `layers` and `diff` choose steps and layers."""
     from profkit.model.selection import Selection
 
-    return Selection(layers, scope, steps, graph, layer_kind, capture_trace, anchor, anchor_end)
+    return Selection(layers, scope, steps, graph, layer_kind, capture_trace, anchor, anchor_every)
 
 
 def _selecting(command: Callable[..., None]) -> Callable[..., None]:

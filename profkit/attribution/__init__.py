@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.attribution import anchor, launch_range, lineage, period, sequence
+from profkit.attribution import cut, launch_range, lineage, sequence
 from profkit.attribution.method import CaptureTrace, Context, LaunchJoin, Method, join
 from profkit.attribution.scopes import ScopeTable, user_ranges
-from profkit.model.census import Phase
-from profkit.model.selection import Hints
+from profkit.model.selection import Hints, Phase
 from profkit.model.steps import Steps
 from profkit.model.trace import Diagnostic, Trace
 
@@ -25,8 +24,7 @@ METHODS: Sequence[Method] = (
     Method("lineage", lineage.attribute, exact=True, from_capture=True),
     Method("launch range", launch_range.attribute, exact=True),
     Method("sequence", sequence.attribute, from_capture=True),
-    Method("anchor", anchor.attribute, in_steps=True, by_pattern=True),
-    Method("period", period.attribute, in_steps=True, by_pattern=True),
+    Method("cut", cut.attribute, in_steps=True, by_pattern=True),
 )
 
 

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.attribution.scopes import ScopeTable
-from profkit.model.census import Phase
-from profkit.model.selection import Hints
+from profkit.model.selection import Hints, Phase
 from profkit.model.steps import Steps
 from profkit.model.trace import NONE, Diagnostic, Trace, joint_key
 

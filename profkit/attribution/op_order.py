@@ -98,14 +98,13 @@ class Lane:
     Args:
         codes: the ops' codes in order, shape [ops].
         members: the rows of these ops in each step that runs them so, shape [steps, ops].
-        start_ns, end_ns: of the first such step, shape [ops].
+        steps: these steps, shape [steps].
         deviating: steps that run other ops here.
     """
 
     codes: Ints
     members: Ints
-    start_ns: Ints
-    end_ns: Ints
+    steps: Ints
     deviating: int
 
 
@@ -133,10 +132,9 @@ def lanes_of(trace: Trace, codes: Ints, rows: Ints, step: Ints) -> list[Lane]:
     of_row = np.zeros(len(trace.ops), dtype=np.int64)
     of_row[rows] = stream
     if stream.max() == 0 or (together.shape.max() == 0 and not overlapping(together, of_row, start, end)):
-        return [_lane(together, codes, start, end)]
+        return [_lane(together, codes)]
     lanes = [
-        _lane(grouped(rows[stream == s], step[stream == s], start, codes), codes, start, end)
-        for s in range(int(stream.max()) + 1)
+        _lane(grouped(rows[stream == s], step[stream == s], start, codes), codes) for s in range(int(stream.max()) + 1)
     ]
     return sorted(lanes, key=lambda lane: -len(lane.codes))
 
@@ -149,7 +147,7 @@ def overlapping(groups: Groups, stream: Ints, start: Ints, end: Ints) -> bool:
     return bool((same_step & (stream[before] != stream[after]) & (start[after] < end[before])).any())
 
 
-def _lane(groups: Groups, codes: Ints, start: Ints, end: Ints) -> Lane:
+def _lane(groups: Groups, codes: Ints) -> Lane:
     members = groups.members(0)
-    first = members[0]
-    return Lane(codes[first], members, start[first], end[first], int(np.count_nonzero(groups.shape)))
+    alike = groups.shape == 0
+    return Lane(codes[members[0]], members, groups.group[alike], int(np.count_nonzero(~alike)))

@@ -99,8 +99,8 @@ def _launches(kind: KindCensus) -> Counter[tuple[str, str]]:
     return found
 
 
-#: Diagnostics of a census by which ops are missing, doubled or not placed, or run.json is of another trace; the rest is
-#: about methods and settings.
+#: Diagnostics of a census by which ops are missing, doubled, not placed or perhaps in other layers, or run.json is of
+#: another trace; the rest is about methods and settings.
 _LOSSES = (
     "partial-replay",
     "doubled-node",
@@ -114,6 +114,10 @@ _LOSSES = (
     "cyclic-origin",
     "node-created-twice",
     "origin-not-recorded",
+    "cut-leaves-ops",
+    "cut-doubtful",
+    "cut-aligned",
+    "cut-differs",
     ranks.ALONE,
     run_dir.REPLACED,
 )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import CannotTellError
-from profkit.model.selection import Selection
+from profkit.model.selection import Phase, Selection
 from profkit.model.steps import StepKind
 from profkit.model.trace import Diagnostic, Info
 
@@ -51,19 +51,6 @@ class SilentNodes:
     def in_layers(self) -> int:
         """Those that were captured in a layer's range."""
         return sum(self.layer_scopes.values())
-
-
-@dataclass(frozen=True)
-class Phase:
-    """Where layers begin, which is a convention, and what a second trace needs to follow it.
-
-    Args:
-        start: canonical name of the kernel with which layers begin.
-        once: canonical names of the kernels that run once in every kind of layer, in the layer's order.
-    """
-
-    start: str
-    once: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -146,7 +133,7 @@ class Census:
         step_method: how steps were found.
         diagnostics: what the reader, the attribution and the steps have to say.
         refusal: why the trace cannot answer per-layer questions, and what to do; None where it can.
-        phase: where layers begin, if period found them.
+        phase: where layers begin, if cut found them.
     """
 
     info: Info

@@ -11,18 +11,44 @@ from profkit.model.scope import Place
 
 
 @dataclass(frozen=True)
-class Hints:
-    """What the user says about layers; regular expressions for kernel names.
+class Phase:
+    """How a step was cut into layers, for a second recording of it to follow; names are canonical.
 
     Args:
-        anchor: a kernel that runs once a layer and begins it.
-        anchor_end: a kernel that ends the layer.
-        start: canonical name of the kernel with which layers by period begin, so that two traces share one phase.
+        start: the kernel with which layers begin, which is a convention.
+        once: the kernels that run once in every kind of layer, in the layer's order.
+        layers: how many there are.
+    """
+
+    start: str
+    once: tuple[str, ...]
+    layers: int
+
+    def common_start(self, other: Phase) -> str | None:
+        """The kernel with which the layers of both shall begin, None where they already agree or share none.
+
+        They agree if the kernels that both run once a layer come first in the same order: a kernel that was removed
+        from a layer's beginning does not turn the layer.
+        """
+        shared = [name for name in self.once if name in other.once]
+        if not shared or shared[0] == next(name for name in other.once if name in self.once):
+            return None
+        return shared[0]
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What is known about layers that no range names.
+
+    Args:
+        anchor: regular expression for the names of a launch that each layer has.
+        every: how often it runs in a layer.
+        like: how another recording was cut.
     """
 
     anchor: str | None = None
-    anchor_end: str | None = None
-    start: str | None = None
+    every: int = 1
+    like: Phase | None = None
 
 
 @dataclass(frozen=True)
@@ -34,11 +60,11 @@ class Selection:
         scope: searched in the path inside the layer, e.g. ``^combine``; None selects all of the layer.
         steps: ranges that are steps; None finds them.
         graph: the id of the kind of step to report; None takes the kind with the most GPU time.
-        layer_kind: only layers of this kind, e.g. ``A`` of those that period told apart; no regular expression.
+        layer_kind: only layers of this kind, e.g. ``A`` of those that cut told apart; no regular expression.
         capture_trace: a file or directory that holds the recorded capture of the trace's graphs.
-        anchor: a kernel that runs once a layer and begins it.
-        anchor_end: a kernel that ends the layer.
-        start: canonical name of the kernel with which layers by period begin; None decides it by convention.
+        anchor: a launch that each layer has.
+        anchor_every: how often it runs in a layer.
+        like: how another recording of the step was cut, to be followed where the names allow it.
     """
 
     layers: str | None = None
@@ -48,19 +74,21 @@ class Selection:
     layer_kind: str | None = None
     capture_trace: str | None = None
     anchor: str | None = None
-    anchor_end: str | None = None
-    start: str | None = None
+    anchor_every: int | None = None
+    like: Phase | None = None
 
     @property
     def hints(self) -> Hints:
         """What it says to the methods that find layers.
 
         Raises:
-            ProfkitError: an end of layers without a beginning.
+            ProfkitError: --anchor-every without --anchor, or none.
         """
-        if self.anchor_end is not None and self.anchor is None:
-            raise ProfkitError("--anchor-end says where a layer ends; give --anchor as well, where it begins.")
-        return Hints(self.anchor, self.anchor_end, self.start)
+        if self.anchor_every is not None and (self.anchor is None or self.anchor_every < 1):
+            raise ProfkitError(
+                "--anchor-every says how often the launch of --anchor runs in a layer: give both, and 1 or more."
+            )
+        return Hints(self.anchor, self.anchor_every or 1, self.like)
 
 
 class SelectionOptions(TypedDict, total=False):
@@ -73,7 +101,7 @@ class SelectionOptions(TypedDict, total=False):
     layer_kind: str | None
     capture_trace: str | None
     anchor: str | None
-    anchor_end: str | None
+    anchor_every: int | None
 
 
 class Wanted:

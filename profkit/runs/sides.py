@@ -14,7 +14,6 @@ import msgspec
 
 from profkit import readers
 from profkit.attribution import capture_traces
-from profkit.attribution.period import common_start
 from profkit.counting.count import take_census
 from profkit.counting.ranks import divided
 from profkit.errors import NothingSelectedError, ProfkitError
@@ -22,9 +21,9 @@ from profkit.model.census import Census
 from profkit.model.names import shortened
 from profkit.model.outputs import OutputNumbers
 from profkit.model.run import MessageRecord, RankRecord, RunRecord
-from profkit.model.selection import Selection
+from profkit.model.selection import Phase, Selection
 from profkit.model.trace import Diagnostic, Trace
-from profkit.model.wording import are, were
+from profkit.model.wording import are, counted, were
 from profkit.runs import planned, run_dir
 
 #: Pairs that a sentence lists.
@@ -314,9 +313,8 @@ def count_sides(before: Side, after: Side, selection: Selection) -> tuple[list[C
         in_after = index >= len(before.runs)
         if identity not in censuses:
             try:
-                # Where layers by pattern begin is a convention; the before side sets it for both.
-                like = [run.census for run in sides[0]] if in_after else []
-                censuses[identity] = _censuses(run, selection, like)
+                # Where layers by cut begin is a convention; the first run sets it for all.
+                censuses[identity] = _censuses(run, selection, [run.census for run in sides[0]])
             except NothingSelectedError as error:
                 raise ProfkitError(_one_sided(error, run.label, after=in_after)) from None
         for rank, census in censuses[identity]:
@@ -347,8 +345,8 @@ def _censuses(
     return found
 
 
-def _recount(trace: Trace, selection: Selection, start: str) -> Census:
-    return count(trace, replace(selection, start=start))
+def _recount(trace: Trace, selection: Selection, like: Phase) -> Census:
+    return count(trace, replace(selection, like=like))
 
 
 def _identities(runs: Sequence[RunFile | Loaded]) -> list[str]:
@@ -393,25 +391,38 @@ def _one_sided(error: NothingSelectedError, label: str, *, after: bool) -> str:
     return f"{label}, after: {error} Before has it; select what both sides have, e.g. the part around it."
 
 
-def in_phase(before: Census, after: Census, recount: Callable[[str], Census]) -> Census:
-    """The census of the after side, counted anew where its layers begin elsewhere than the before side's.
+def in_phase(first: Census, census: Census, recount: Callable[[Phase], Census]) -> Census:
+    """`census`, counted anew where it was cut into layers otherwise than the first run, or not at all.
 
     Args:
-        recount: counts the after side with layers that begin with the kernel of the given canonical name.
+        recount: counts it cut as the given phase says, where its kernels allow that.
     """
-    if before.phase is None or after.phase is None:
-        return after
-    start = common_start(before.phase, after.phase)
-    if start is None:
-        return after
-    again = recount(start)
-    own, wanted = shortened(after.phase.start), shortened(start)
-    if again.phase is not None and again.kinds and again.chosen.selected_layers == after.chosen.selected_layers:
-        message = f"Layers begin with {wanted}, as on the before side; by itself this side would begin them with {own}."
-        return replace(again, diagnostics=(*again.diagnostics, Diagnostic("phase-aligned", message)))
+    wanted, own = first.phase, census.phase
+    refused = own is None and any(note.code == "cut-does-not-fit" for note in census.diagnostics)
+    if wanted is None or (own is None and not refused) or (own is not None and _agree(wanted, own)):
+        return census
+    again = recount(wanted)
+    if again.phase is not None and _agree(wanted, again.phase) and again.kinds:
+        message = (
+            f"{_layers(again.phase)}, as in the run that was cut first; by itself this run would have {_layers(own)}."
+        )
+        return replace(again, diagnostics=(*again.diagnostics, Diagnostic("cut-aligned", message)))
+    if own is None:
+        return census
     message = (
-        f"Layers begin with {own} here and with {shortened(before.phase.start)} on the before side, and cannot be "
-        "divided otherwise: launches at the border of two layers may be paired wrongly. Name a kernel that both sides "
-        "run once a layer with --anchor."
+        f"{_layers(own)} here and {_layers(wanted)} in the run that was cut first, and they cannot be divided alike: "
+        "launches at the border of two layers may be paired wrongly. Name a kernel that all run once a layer with "
+        "--anchor."
     )
-    return replace(after, diagnostics=(*after.diagnostics, Diagnostic("phase-differs", message)))
+    return replace(census, diagnostics=(*census.diagnostics, Diagnostic("cut-differs", message)))
+
+
+def _agree(before: Phase, after: Phase) -> bool:
+    """Whether both sides have as many layers, which begin with the same kernel."""
+    return before.layers == after.layers and before.common_start(after) is None
+
+
+def _layers(phase: Phase | None) -> str:
+    return (
+        "no layers" if phase is None else f"{counted(phase.layers, 'layer')} that begin with {shortened(phase.start)}"
+    )

@@ -39,7 +39,7 @@ def test_an_anchor_where_lineage_knows_the_layers_changes_nothing_and_says_so(
     ("arguments", "message"),
     [
         (("--capture-trace", "absent"), "--capture-trace absent: no such file or directory"),
-        (("--anchor-end", "pack"), "give --anchor as well"),
+        (("--anchor-every", "2"), "give both, and 1 or more"),
         (("--layer-kind", "Z"), "--layer-kind 'Z' matches no layer. Kinds of layer in the trace: layers.#.mla"),
     ],
 )

@@ -50,7 +50,8 @@ def piecewise(between: list[str]) -> Trace:
 
 def test_the_two_fills_before_a_replay_are_overhead_and_no_layers() -> None:
     census = counted(piecewise(["norm", FILL, FILL]))
-    assert set(census.chosen.slots["name"]) == {"norm"}
+    # Ranges name a layer for the norm alone; the graph's kernels follow it in every one.
+    assert set(census.chosen.slots["name"]) == {"norm", "gemm", "pack"}
     overhead = census.chosen.outside[census.chosen.outside["where"] == "(replay overhead)"]
     assert overhead["launches"].tolist() == [12]
     assert census.ledger.outside_graphs == 12
@@ -60,12 +61,13 @@ def test_the_two_fills_before_a_replay_are_overhead_and_no_layers() -> None:
 def test_fills_of_the_model_stay_in_their_layer(between: list[str]) -> None:
     census = counted(piecewise(between))
     assert "(replay overhead)" not in set(census.chosen.outside["where"])
-    assert census.chosen.slots["name"].tolist() == between * 3
+    names = census.chosen.slots["name"].tolist()
+    assert [name for name in names if name in between] == between * 3
 
 
 def test_overhead_is_no_part_of_a_steps_repetition() -> None:
     trace = piecewise(["norm", FILL, FILL])
     steps = trace.ranges[trace.ranges["text"].astype(str).str.startswith("step")]
     census = counted(replace(trace, ranges=joined([steps], RANGES)))
-    assert census.methods["period"] == 2 * 3 * 3
+    assert census.methods["cut"] == 2 * 3 * 3
     assert census.chosen.layers["launches"].tolist() == [6, 6, 6]

@@ -137,14 +137,14 @@ def test_streams_that_overlap_are_not_in_the_order_of_the_capture() -> None:
     assert "streams overlap" in result.problems[0].message
 
 
-def test_a_capture_that_names_no_layer_is_aligned_said_and_left_to_period() -> None:
+def test_a_capture_that_names_no_layer_is_aligned_said_and_left_to_cut() -> None:
     ops = step(["gemm mask pack"] * 4, "embed")
     capture = capture_of(ops, ranges=False, around="capture_4")
     census: Census = take_census(replayed(ops), None, [CaptureTrace("capture.json", capture)])
-    assert census.methods == {"period": 26}
+    assert census.methods == {"cut": 26}
     assert census.chosen.selected_layers == 4
     assert "Ranges, but no layers, of replayed ops" in next(d.message for d in census.diagnostics)
-    assert "layers-by-period" in codes(census)
+    assert "layers-by-cut" in codes(census)
 
 
 def test_a_capture_without_any_range_is_said() -> None:
