@@ -28,7 +28,7 @@ class Tolerance:
     """How near outputs of one dtype must be.
 
     Args:
-        epsilon: the unit: half the distance from 1 to the next number; of fp8 all of it.
+        epsilon: the unit: the distance from 1 to the next number, of 16-bit dtypes half of it.
         k_sum, k_norm: in units of ``epsilon`` times a block's norm.
     """
 
