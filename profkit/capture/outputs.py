@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Names the folder where a command may leave .npz and .safetensors files of its outputs.
 VARIABLE = "PROFKIT_OUTPUTS"
 #: Elements that are summed at a time, in double precision.
-CHUNK = 1 << 22
+CHUNK = 1 << 18
 
 T = TypeVar("T")
 #: dtypes that numpy has, by torch's names, which are numpy's.
@@ -105,15 +105,18 @@ def _numbers(raw: Raw, rows: int) -> OutputNumbers:
         with np.errstate(invalid="ignore", over="ignore"):
             values = decode(raw.data[begin * width : (begin + CHUNK) * width]).astype(np.float64)
             finite = np.isfinite(values)
-            nonfinite += int(values.size - finite.sum())
-            values[~finite] = 0.0
-            low = min(low, float(values.min(where=finite, initial=math.inf)))
-            high = max(high, float(values.max(where=finite, initial=-math.inf)))
+            if finite.all():
+                low, high = min(low, float(values.min())), max(high, float(values.max()))
+            else:
+                nonfinite += int(values.size - finite.sum())
+                values[~finite] = 0.0
+                low = min(low, float(values.min(where=finite, initial=math.inf)))
+                high = max(high, float(values.max(where=finite, initial=-math.inf)))
             # The blocks that this chunk has a part of, and where in it each of them begins.
             first, last = begin // span, (begin + values.size - 1) // span
             starts = np.maximum(np.arange(first, last + 1) * span - begin, 0)
             sums[first : last + 1] += np.add.reduceat(values, starts)
-            squares[first : last + 1] += np.add.reduceat(values * values, starts)
+            squares[first : last + 1] += np.add.reduceat(np.multiply(values, values, out=values), starts)
     some = math.isfinite(low)
     return OutputNumbers(
         digest=raw.digest,

@@ -183,13 +183,23 @@ def _variants(options: Options) -> tuple[str, str | None]:
 
 
 def _start_over(output: Path) -> None:
-    """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else."""
+    """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else.
+
+    Raises:
+        ProfkitError: something else lies in an arm; nothing is removed.
+    """
     if not (output / PLAN_FILE).exists():
         return
-    for arm in planned_file.read(output).arms:
-        (checked,) = make_arms(arm.name, None)
-        if (output / checked.name).exists():
-            shutil.rmtree(output / checked.name)
+    arms = [output / own.name for arm in planned_file.read(output).arms for own in make_arms(arm.name, None)]
+    for path in (path for arm in arms for path in arm.rglob("*") if path.is_file()):
+        around = path.parents[: len(path.relative_to(output).parts) - 1]
+        if path.suffix != ".log" and not any(run_dir.is_replaceable(one) or one.suffix == ".part" for one in around):
+            raise ProfkitError(
+                f"{path.parent} holds more than runs, so {output} is not started over. Choose another -o."
+            )
+    for arm in arms:
+        if arm.exists():
+            shutil.rmtree(arm)
     (output / PLAN_FILE).unlink()
 
 

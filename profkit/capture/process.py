@@ -114,7 +114,7 @@ def _end(child: subprocess.Popen[bytes], pid_file: Path | None) -> None:
     sessions = {child.pid}
     # A second Ctrl-C does not cut this short.
     with handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM):
-        while alive := _survivors({child.pid, read_pid(pid_file)}, sessions):
+        while alive := _survivors({child.pid, read_pid(pid_file) or child.pid}, sessions):
             for pid in alive:
                 send(pid, signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL)
             # Reaps the child itself; the others are reaped by init.
@@ -123,7 +123,7 @@ def _end(child: subprocess.Popen[bytes], pid_file: Path | None) -> None:
         child.poll()
 
 
-def _survivors(below: set[int | None], sessions: set[int]) -> set[int]:
+def _survivors(below: set[int], sessions: set[int]) -> set[int]:
     """The living processes among and below `below`, and those of `sessions`; sessions of the former are added there."""
     living: dict[int, tuple[int, int]] = {}
     for process in psutil.process_iter(["ppid", "status"]):

@@ -124,7 +124,7 @@ def of_step(
     if has_outputs:
         found = numbers(tensors, of_tensor)
         references = against_references(tensors, step.references)
-        unsteady: list[str] = []
+        unsteady: list[str] | None = None
         if again is not None:
             again()
             second = digest_outputs(step.outputs())

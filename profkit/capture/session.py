@@ -181,7 +181,7 @@ def _record(
     warnings = [*(traced.warnings or ()), *(one for one in (empty, whole) if isinstance(one, MessageRecord))]
     equal, digests = None, traced.digests
     if digests is not None:
-        unsteady = set(digests.nondeterministic)
+        unsteady = set(digests.nondeterministic or ())
         if untraced is not None and untraced.record.digests is not None:
             others, own = untraced.record.digests.outputs or {}, digests.outputs or {}
             equal = others == own

@@ -133,7 +133,7 @@ class DigestsRecord(Struct, frozen=True, kw_only=True):
     algorithm: Annotated[str, form("sha256")] | None = None
     outputs: Mapping[str, Sha256] | None = None
     numbers: Annotated[str, form(r"outputs\.npz")] | None = None
-    nondeterministic: Sequence[str] = ()
+    nondeterministic: Sequence[str] | None = None
     notes: Mapping[str, Any] | None = None
     references: ReferencesRecord | None = None
 

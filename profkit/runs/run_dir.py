@@ -169,19 +169,19 @@ def _check_free(path: Path, force: bool) -> None:
         raise ProfkitError(f"{path} is a link, which would be replaced and not followed. Name the directory itself.")
     if path.exists() and not force:
         raise ProfkitError(f"{path} exists and will not be overwritten. Choose another -o, or add --force.")
-    if path.exists() and not _is_replaceable(path):
+    if path.exists() and not is_replaceable(path):
         raise ProfkitError(
             f"{path} exists and is not a run directory, so --force will not replace it. Choose another -o."
         )
 
 
-def _is_replaceable(path: Path) -> bool:
+def is_replaceable(path: Path) -> bool:
     """Whether `path` is an empty directory, or holds one run, or those of a job's ranks, and nothing else."""
     if not path.is_dir():
         return False
     entries = list(path.iterdir())
     if not is_run(path):
-        return all(entry.name.isdigit() and is_run(entry) and _is_replaceable(entry) for entry in entries)
+        return all(entry.name.isdigit() and is_run(entry) and is_replaceable(entry) for entry in entries)
     try:
         record = load(path).record
     except ProfkitError:

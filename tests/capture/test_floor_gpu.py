@@ -78,7 +78,7 @@ def test_repetitions_are_timed_share_one_floor_and_keep_no_report(profiler: str,
         assert run.record.untraced_digests_equal is True
         assert run.record.warnings == []
         assert run.record.set_aside is None
-        assert names(run.path) == sorted(["run.json", str(run.record.trace)])
+        assert names(run.path) == sorted(["outputs.npz", "run.json", str(run.record.trace)])
 
 
 def test_no_floor_measures_none(tmp_path: Path) -> None:

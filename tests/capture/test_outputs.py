@@ -12,9 +12,14 @@ import pytest
 from capture_cli import HERE, STUB_NSYS, TOY, names, profkit
 
 from profkit.capture import outputs
+from profkit.capture.options import Job, Options, Result
 from profkit.capture.outputs import Raw, of_folder
+from profkit.capture.profilers.torch_profiler import TorchProfiler
+from profkit.capture.session import Session, _record
 from profkit.errors import ProfkitError
 from profkit.model.outputs import OUTPUTS_FILE, OutputNumbers, read, write
+from profkit.model.run import DigestsRecord, RunRecord
+from profkit.model.workload import Layer, Step
 from profkit.runs import run_dir
 
 NSYS = {"PROFKIT_NSYS": str(STUB_NSYS)}
@@ -208,6 +213,28 @@ def test_a_command_whose_outputs_cannot_be_read_is_kept_and_told_so(tmp_path: Pa
     assert done.returncode == 0, done.stderr
     assert "warning: outputs-not-read: The outputs in a.npz cannot be read" in done.stderr
     assert run_dir.load(tmp_path / "run").record.digests is None
+
+
+def test_outputs_whose_bits_another_pass_does_not_repeat_are_named_and_said(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="a step's outputs are tensors")
+    from profkit.capture.record import of_step
+
+    steady, atomic, elsewhere = (torch.zeros(3) for _ in range(3))
+    kept = {"layers.0.mla/steady": steady, "layers.0.mla/atomic": atomic, "layers.0.mla/elsewhere": elsewhere}
+    step = Step([Layer(0, "mla", lambda scope: None)], refresh=lambda inputs: None, outputs=lambda: kept)
+    options = Options("toy.py:TOY", profiler="torch", with_floor=False)
+    traced = of_step(Job(options, "torch", tmp_path), step, "torch", again=lambda: atomic.add_(1e-3))
+    assert traced.digests.nondeterministic == ["layers.0.mla/atomic"]
+    assert read(tmp_path / OUTPUTS_FILE)["layers.0.mla/atomic"].digest == traced.digests.outputs["layers.0.mla/atomic"]
+    # WHEN the untraced process differs in one more
+    others = {**traced.digests.outputs, "layers.0.mla/elsewhere": "0" * 64}
+    untraced = Result(record=RunRecord(trace="", digests=DigestsRecord(outputs=others)))
+    record = _record(Session(options, TorchProfiler(), ""), traced, untraced, None)
+    assert record.untraced_digests_equal is False
+    assert record.digests.nondeterministic == ["layers.0.mla/atomic", "layers.0.mla/elsewhere"]
+    (warning,) = record.warnings
+    assert warning.code == "digests-not-repeatable"
+    assert "2 of 3 outputs had other bits when the same step ran again, e.g. layers.0.mla/atomic" in warning.message
 
 
 def test_outputs_that_do_not_name_every_layer_are_refused(tmp_path: Path) -> None:

@@ -148,6 +148,17 @@ def test_force_starts_over_and_touches_nothing_else(control: Path) -> None:
     assert done.stdout.endswith(f"next: profkit layers {control}\n")
 
 
+@pytest.mark.parametrize("place", ["fused", "fused/0", "fused/0/0"])
+def test_force_removes_no_arm_that_holds_something_else(control: Path, place: str) -> None:
+    (control / place / "notes.txt").write_text("mine")
+    before = sorted(control.rglob("*"))
+    one_arm = ("capture", TOY, "--variant", "lossy", "--pairs", "1", "--profiler", "dispatch", "--force")
+    done = profkit(*one_arm, "-o", control, cwd=control.parent)
+    assert done.returncode == 2
+    assert f"{control / place} holds more than runs" in done.stderr
+    assert sorted(control.rglob("*")) == before
+
+
 def test_what_is_no_repeated_capture_is_not_touched_even_by_force(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "data").write_text("mine")

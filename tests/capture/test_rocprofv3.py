@@ -271,7 +271,7 @@ def test_a_workloads_run_directory_is_whole(tmp_path: Path, database: Path) -> N
     assert run.record.profiler.name == "rocprofv3"
     assert run.record.profiler.ranges == "torch.cuda.nvtx"
     assert run.record.untraced.median > 0
-    assert run.record.files == [run.record.trace]
+    assert run.record.files == sorted([run.record.trace, "outputs.npz"])
     assert counts(run.trace_path) == counts(database)
 
 

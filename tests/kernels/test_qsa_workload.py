@@ -36,7 +36,7 @@ def deviations(step: Step) -> dict[str, float | None]:
     """Each output's, after a run on the digest inputs; None is infinite."""
     found = against_references(run(step), step.references)
     assert found is not None
-    return {name: output["deviation"] for name, output in found["outputs"].items()}
+    return {name: output.deviation for name, output in found.outputs.items()}
 
 
 @pytest.mark.parametrize("variant", SOUND)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -110,13 +109,18 @@ def test_a_field_of_another_type_is_refused(wrong: dict[str, Any], nsys_run: Pat
 @pytest.mark.parametrize("name", [p.parent.relative_to(TRACES).as_posix() for p in TRACES.rglob("run.json")])
 def test_of_a_shipped_run_nothing_is_left_to_scrub(name: str, tmp_path: Path) -> None:
     scrub(TRACES / name, tmp_path / "clean", force=False)
-    texts = [(run / "run.json").read_text() for run in (tmp_path / "clean", TRACES / name)]
+    clean, shipped = (said((run / "run.json").read_text()) for run in (tmp_path / "clean", TRACES / name))
     # The copy has a digest of its own: another SQLite or zlib writes the same content in other bytes.
-    assert len({re.sub(r'(?<="trace_sha256": {)[^}]*', "", text) for text in texts}) == 1
+    assert clean | {"trace_sha256": None} == shipped | {"trace_sha256": None}
     copy = run_dir.load(tmp_path / "clean")
     assert list(copy.record.trace_sha256 or ()) == copy.record.files
     assert replaced_trace(copy.path, copy.record) is None
     assert written(next((tmp_path / "clean").glob("trace.*"))) == written(next((TRACES / name).glob("trace.*")))
+
+
+def said(text: str) -> dict[str, Any]:
+    """A run.json without what it leaves open: fields that came later are not in it."""
+    return json.loads(text, object_pairs_hook=lambda pairs: {key: value for key, value in pairs if value is not None})
 
 
 def written(trace: Path) -> bytes:
