@@ -218,9 +218,9 @@ def sweep(
     only_known: Annotated[bool, typer.Option("--only-known", help="Time the entries of known tables alone.")] = False,
     state: Annotated[str, typer.Option(help="Of the L2 cache: hot, evicted or both.")] = "both",
     orders: Annotated[
-        int, typer.Option(help="Interleaved orders: forward, backward, shuffled, …", callback=_COUNT)
-    ] = 3,
-    replays: Annotated[int, typer.Option(help="Samples of each configuration in each order.", callback=_COUNT)] = 9,
+        int, typer.Option(help="Interleaved orders: forward, backward, shuffled ones.", callback=_COUNT)
+    ] = 9,
+    replays: Annotated[int, typer.Option(help="Samples of each configuration in each order.", callback=_COUNT)] = 5,
     screen: Annotated[
         float,
         typer.Option(help="Time in full what is within this factor of the best; 0 for all.", callback=_FACTOR),

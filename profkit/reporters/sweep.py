@@ -82,8 +82,11 @@ def table_rows(region: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[st
 def _against(found: Mapping[str, Any] | None) -> str:
     if found is None:
         return "is the best"
-    change, low, high = (100 * (found[key] - 1) for key in ("ratio", "low", "high"))
+    change = 100 * (found["ratio"] - 1)
     told = {"better": "better", "worse": "worse", "equal": "equal within noise"}[found["verdict"]]
+    if found["low"] is None:
+        return f"{_signed(change)} % (a single order): {told}"
+    low, high = (100 * (found[key] - 1) for key in ("low", "high"))
     return f"{_signed(change)} % ({_signed(low)} … {_signed(high)}): {told}"
 
 

@@ -67,8 +67,8 @@ class Options:
     values: Sequence[str] = ()
     only_known: bool = False
     state: str = "both"
-    orders: int = 3
-    replays: int = 9
+    orders: int = 9
+    replays: int = 5
     screen: float = SCREEN_FACTOR
     seed: int = 0
     device: str = "cuda"

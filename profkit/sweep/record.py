@@ -36,20 +36,20 @@ def protocol(orders: int, replays: int, screen: float, methods: Mapping[State, s
         "methods": dict(methods),
         "steps": "every configuration is checked against the reference, then screened with "
         f"{SCREEN_REPLAYS} samples of one run; {screening} and the entries of known tables are timed in {orders} "
-        f"interleaved orders (forward, backward, shuffled) of {replays} samples each",
+        f"interleaved orders (forward, backward, then shuffled) of {replays} samples each, each captured anew",
         "rule": _rule(orders),
     }
 
 
 def _rule(orders: int) -> str:
     thresholds = RULE.thresholds
-    unseen = "; with one order, slow changes of pace cannot be seen" if orders == 1 else ""
+    unseen = "; a single order tells nothing apart" if orders == 1 else ""
     return (
-        f"noise: one configuration is measured as {RULE.copies} entries, and the error of a time is the largest that "
-        "they, its own orders (also moderated by those of all) and its samples show; better or worse is what differs "
-        f"beyond both errors (Student's t, Holm's correction over the region, alpha {thresholds.alpha:g}) and by at "
-        f"least {thresholds.min_share:.0%} and {thresholds.min_us:g} us; all within one process{unseen}; an interval "
-        "is for one comparison, without regard to how the best was picked"
+        "better or worse is what differs beyond the scatter of its orders' ratios to the entry (Student's t over "
+        f"orders, Holm's correction over the region, alpha {thresholds.alpha:g}) and by at least "
+        f"{thresholds.min_share:.0%} and {thresholds.min_us:g} us; all within one process{unseen}; an interval is "
+        "for one comparison, without regard to "
+        "how the best was picked"
     )
 
 
@@ -109,10 +109,7 @@ def _judge(
     anchors = {
         table: index for table in measured.known for index in left if table in measured.candidates[index].known
     } or {SCREENING: reference}
-    against = {
-        name: statistics.differences(times, left.index(index), left.index(reference), noise)
-        for name, index in anchors.items()
-    }
+    against = {name: statistics.differences(times, left.index(index)) for name, index in anchors.items()}
     for place, index in enumerate(left):
         compared = {name: difference_record(found[place]) for name, found in against.items()}
         configurations[index]["times"][state] = {**_times(times[place], samples[index]), "against": compared}
@@ -141,7 +138,6 @@ def _times(timed: Timed, samples_us: Sequence[Sequence[Sequence[float]]]) -> dic
         "min_us": _us(float(everything.min())),
         "orders_us": [_us(us) for us in timed.orders_us],
         "samples": len(everything),
-        "sampling_variance": float(f"{timed.sampling_variance:.4g}"),
         "copies": timed.copies,
     }
 
@@ -152,9 +148,9 @@ def difference_record(found: Difference | None) -> dict[str, Any] | None:
         return None
     return {
         "ratio": round(found.ratio, 5),
-        "low": round(found.low, 5),
-        "high": round(found.high, 5),
-        "p": float(f"{found.p:.3g}"),
+        "low": None if found.low is None else round(found.low, 5),
+        "high": None if found.high is None else round(found.high, 5),
+        "p": None if found.p is None else float(f"{found.p:.3g}"),
         "verdict": found.verdict,
     }
 

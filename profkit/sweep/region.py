@@ -12,7 +12,7 @@ from profkit.capture.sittings import Progress
 from profkit.errors import ProfkitError
 from profkit.model.workload import Problem
 from profkit.sweep.attempts import Attempts, workload_errors
-from profkit.sweep.clock import Clock, Entry, runs_in_a_sample
+from profkit.sweep.clock import Clock, Entry, Run, runs_in_a_sample
 from profkit.sweep.measured import Candidate, Measured
 from profkit.sweep.phases import Phases
 from profkit.sweep.plan import Plan, Region, State
@@ -73,10 +73,10 @@ def measure(
         reference = _reference(candidates, list(problem.known), states[0])
         singles.clear()
         display.note(f"timing {sum(c.status == 'timed' for c in candidates)} of {len(candidates)} configurations")
-        with phases.of("capture"):
-            runs, entries, slots = _ready(problem, clock, candidates, states, reference)
+        left = [candidate for candidate in candidates if candidate.status == "timed"]
+        runs = {state: runs_in_a_sample(state, min(c.screen_us[state] for c in left)) for state in states}
         with phases.of("time"):
-            nothing_us = _time(plan, clock, candidates, slots, entries, display)
+            nothing_us = _time(plan, problem, clock, candidates, reference, runs, display)
     return Measured(
         candidates,
         reference,
@@ -202,62 +202,58 @@ def _reference(candidates: Sequence[Candidate], tables: Sequence[str], state: St
     return min(timed, key=lambda index: candidates[index].screen_us[state])
 
 
-def _ready(
-    problem: Problem, clock: Clock, candidates: Sequence[Candidate], states: Sequence[State], reference: int
-) -> tuple[dict[State, int], dict[State, dict[int, Entry]], list[int | None]]:
-    """Make all that are left ready to be timed.
-
-    Returns:
-        By state: runs in a sample, and the samples by slot; and what each slot is, see `_slots`.
-    """
-    left = [index for index, candidate in enumerate(candidates) if candidate.status == "timed"]
-    slots = _slots(left, reference)
-    runs: dict[State, int] = {}
-    entries: dict[State, dict[int, Entry]] = {}
-    for state in states:
-        runs[state] = runs_in_a_sample(state, min(candidates[index].screen_us[state] for index in left))
-        bodies = [
-            clock.nothing if index is None else partial(problem.run, candidates[index].configuration) for index in slots
-        ]
-        with workload_errors(f"when {len(bodies)} samples were made ready for timing"):
-            entries[state] = {slot: clock.prepare(body, state, runs[state]) for slot, body in enumerate(bodies)}
-        # Untimed: the first replay of a graph uploads it.
-        _samples_us(clock, list(entries[state].values()))
-    return runs, entries, slots
+def _ready(clock: Clock, state: State, runs: int, bodies: Sequence[Run]) -> dict[int, Entry]:
+    """The samples of every slot in `state`, ready to be timed."""
+    with workload_errors(f"when {len(bodies)} samples were made ready for timing"):
+        entries = {slot: clock.prepare(body, state, runs) for slot, body in enumerate(bodies)}
+    # Untimed: the first replay of a graph uploads it.
+    _samples_us(clock, list(entries.values()))
+    return entries
 
 
 def _time(
     plan: Plan,
+    problem: Problem,
     clock: Clock,
     candidates: Sequence[Candidate],
-    slots: Sequence[int | None],
-    entries: Mapping[State, Mapping[int, Entry]],
+    reference: int,
+    runs: Mapping[State, int],
     display: Progress,
 ) -> dict[State, list[list[float]]]:
-    """Time every slot in interleaved orders; fills `Candidate.samples_us`.
+    """Time every slot in interleaved orders, each captured anew; fills `Candidate.samples_us`.
+
+    What makes two captures of one thing differ so differs between orders, and is a part of what they scatter by.
 
     Returns:
         By state the samples of a run that does nothing.
     """
+    left = [index for index, candidate in enumerate(candidates) if candidate.status == "timed"]
+    slots = _slots(left, reference)
+    bodies = [
+        clock.nothing if index is None else partial(problem.run, candidates[index].configuration) for index in slots
+    ]
     samples: dict[State, dict[int, list[list[float]]]] = {
-        state: {slot: [] for slot in range(len(slots))} for state in entries
+        state: {slot: [] for slot in range(len(slots))} for state in runs
     }
     shuffler = random.Random(plan.options.seed)
     for number in range(plan.options.orders):
         order = list(range(len(slots)))
-        if number % 3 == 1:
+        if number == 1:
             order.reverse()
-        elif number % 3 == 2:
+        elif number > 1:
             shuffler.shuffle(order)
-        for state in entries:
+        entries = {state: _ready(clock, state, runs[state], bodies) for state in runs}
+        for state in runs:
             for values in samples[state].values():
                 values.append([])
         for replay in range(plan.options.replays):
             display.detail(f"order {number + 1} of {plan.options.orders}, replay {replay + 1}")
-            for state in entries:
+            for state in runs:
                 _sample_in_order(clock, entries[state], order, {s: v[-1] for s, v in samples[state].items()})
+        # Their memory, before the next order's are captured.
+        del entries
     nothing_us: dict[State, list[list[float]]] = {}
-    for state in entries:
+    for state in runs:
         for slot, index in enumerate(slots):
             if index is None:
                 nothing_us[state] = samples[state][slot]

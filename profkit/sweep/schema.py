@@ -29,13 +29,13 @@ class Against(msgspec.Struct):
     """A configuration beside an anchor."""
 
     ratio: Ratio
-    low: Ratio
-    high: Ratio
-    p: Annotated[float, Meta(ge=0, le=1)]
+    low: Ratio | None
+    high: Ratio | None
+    p: Annotated[float, Meta(ge=0, le=1)] | None
     verdict: Literal["better", "worse", "equal"]
 
     def __post_init__(self) -> None:
-        if not self.low <= self.ratio <= self.high:
+        if self.low is not None and self.high is not None and not self.low <= self.ratio <= self.high:
             raise ValueError("the ratio lies outside its interval")
         if (self.verdict == "better" and self.ratio > 1) or (self.verdict == "worse" and self.ratio < 1):
             raise ValueError(f"the verdict is {self.verdict} at a ratio of {self.ratio:g}")
@@ -52,8 +52,6 @@ class Times(msgspec.Struct):
     samples: AtLeastOne
     copies: AtLeastOne
     against: dict[str, Against | None]
-    # Sweeps of earlier versions have none.
-    sampling_variance: Annotated[float, Meta(ge=0, le=1e300)] = 0.0
 
     def __post_init__(self) -> None:
         if not self.min_us - ROUNDED_US <= min(self.us, self.p25_us) or self.p25_us - ROUNDED_US > self.p75_us:

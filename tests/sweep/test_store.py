@@ -127,7 +127,6 @@ BEST, ENTRY = "configurations/1/times/hot", "configurations/0/times/hot"
         (f"{BEST}/against/table/verdict", "worse", "$.configurations[1].times[...].against[...]"),
         (f"{BEST}/against/table/ratio", 0.9, "$.configurations[1].times[...].against[...]"),
         (f"{BEST}/against/table/p", 1.5, "$.configurations[1].times[...].against[...].p"),
-        (f"{BEST}/sampling_variance", -1.0, "$.configurations[1].times[...].sampling_variance"),
         ("configurations/1/parameters/warps", 16, "configurations[1].parameters: a value that was not swept"),
         ("timing/hot/noise/copies_us", [10.0] * 7, "timing.hot.noise: its copies are not the 8 of the reference"),
         ("timing/hot/noise/copies_orders_us", [[10.0]], "timing.hot.noise: its copies are not the 8"),

@@ -55,7 +55,7 @@ def test_device_versions_method_noise_and_its_floor_are_said() -> None:
         in text
     )
     assert "hot: by hot means." in text
-    assert "noise: one configuration is measured as 8 entries" in text
+    assert "better or worse is what differs beyond the scatter of its orders' ratios" in text
     assert "noise, from copies of warps=1 tile=64: hot ±1.23 % (the 8 A/A copies differ by up to 1.40 %)" in text
     assert "a run that does nothing 0.90 µs; evicted" in text
     assert text.endswith("a note")
