@@ -76,7 +76,8 @@ def _open_kinds(context: Context) -> Mapping[int, int]:
     in_layer = np.array([place(path).layer is not None for path in context.scopes.paths], dtype=np.bool_)[context.scope]
     ops = np.bincount(of_kind[of_kind >= 0], minlength=len(steps.kinds))
     named = np.bincount(of_kind[in_layer & (of_kind >= 0)], minlength=len(steps.kinds))
-    return {index: int(named[index]) for index in range(len(steps.kinds)) if 2 * named[index] < ops[index]}
+    least = np.minimum(ops, 1) if context.hints.ranges else ops / 2
+    return {index: int(named[index]) for index in range(len(steps.kinds)) if named[index] < least[index]}
 
 
 def _unused(hints: Hints) -> list[Diagnostic]:

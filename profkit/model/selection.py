@@ -44,11 +44,13 @@ class Hints:
         anchor: regular expression for the names of a launch that each layer has.
         every: how often it runs in a layer.
         like: how another recording was cut.
+        ranges: what ranges name is a layer, however few ops they hold.
     """
 
     anchor: str | None = None
     every: int = 1
     like: Phase | None = None
+    ranges: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Selection:
         anchor: a launch that each layer has.
         anchor_every: how often it runs in a layer.
         like: how another recording of the step was cut, to be followed where the names allow it.
+        ranges: what ranges name is a layer, however few ops of the step they hold: as in another recording of it.
     """
 
     layers: str | None = None
@@ -76,6 +79,7 @@ class Selection:
     anchor: str | None = None
     anchor_every: int | None = None
     like: Phase | None = None
+    ranges: bool = False
 
     @property
     def hints(self) -> Hints:
@@ -88,7 +92,7 @@ class Selection:
             raise ProfkitError(
                 "--anchor-every says how often the launch of --anchor runs in a layer: give both, and 1 or more."
             )
-        return Hints(self.anchor, self.anchor_every or 1, self.like)
+        return Hints(self.anchor, self.anchor_every or 1, self.like, self.ranges)
 
 
 class SelectionOptions(TypedDict, total=False):

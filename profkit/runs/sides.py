@@ -14,6 +14,7 @@ import msgspec
 
 from profkit import readers
 from profkit.attribution import capture_traces
+from profkit.counting import ranks
 from profkit.counting.count import take_census
 from profkit.counting.ranks import divided
 from profkit.errors import NothingSelectedError, ProfkitError
@@ -339,14 +340,25 @@ def _censuses(
     for index, (rank, trace) in enumerate(divided(content)):
         census = count(trace, selection)
         if like:
-            again = partial(_recount, trace, selection)
-            census = in_phase(like[min(index, len(like) - 1)], census, again)
+            first = like[min(index, len(like) - 1)]
+            census = in_phase(first, census, partial(_recount, trace, selection))
+            if first.phase is None and census.phase is not None:
+                census = _by_ranges(first, census, trace, selection)
         found.append((rank, census))
     return found
 
 
 def _recount(trace: Trace, selection: Selection, like: Phase) -> Census:
     return count(trace, replace(selection, like=like))
+
+
+def _by_ranges(first: Census, census: Census, trace: Trace, selection: Selection) -> Census:
+    """`census`, counted anew where ranges name the layers of the first run here too, though they hold less."""
+    again = count(trace, replace(selection, ranges=True))
+    if not (first.kinds and again.kinds and ranks.same_layers([first.chosen, again.chosen])):
+        return census
+    message = "Layers are those that ranges name, as in the other run, though they hold less than half of the step."
+    return replace(again, diagnostics=(*again.diagnostics, Diagnostic("layers-by-ranges", message)))
 
 
 def _identities(runs: Sequence[RunFile | Loaded]) -> list[str]:
