@@ -9,7 +9,9 @@ from fractions import Fraction
 from profkit.comparison.model import Finding, Fusion
 
 #: Kernels of libraries take no other work in: only what their name says.
-_LIBRARY = re.compile(r"nvjet|cublas|cudnn|cutlass|gemm|gemv|nccl|rccl|flash|fmha", re.IGNORECASE)
+_LIBRARY = re.compile(
+    r"nvjet|cublas|cudnn|cutlass|nccl|rccl|^(?:sm\d+|ampere|turing|volta|hopper|Cijk)_", re.IGNORECASE
+)
 
 
 def find_fusions(

@@ -88,6 +88,11 @@ class Bench:
         return directory
 
 
+def outputs(layers: int = 64, **other: str) -> dict[str, str]:
+    """Digests of an output of each layer; `other` ones by ``layers_3``."""
+    return {f"layers.{i}/out": other.get(f"layers_{i}", "aa") for i in range(layers)}
+
+
 def run_record(fields: Mapping[str, Any]) -> RunRecord:
     """A run.json of which only these fields say anything."""
     return msgspec.convert({"trace": "trace.sqlite", **fields}, RunRecord)

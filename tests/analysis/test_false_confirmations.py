@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bench import Bench, codes, names, run_record
+from bench import Bench, codes, names, outputs, run_record
 from nsys_builder import Rows
 from recording import step_recording
 
@@ -55,8 +55,8 @@ def test_a_number_that_no_layer_can_have_names_none(bench: Bench) -> None:
 
 
 def test_every_run_of_a_side_must_have_digests_of_the_same_inputs(bench: Bench) -> None:
-    record = run_record({"seed": 0, "digests": {"outputs": {"layer 0": "aa"}}})
-    odd = run_record({"seed": 1, "digests": {"outputs": {"layer 0": "XX"}}})
+    record = run_record({"seed": 0, "digests": {"outputs": outputs()}})
+    odd = run_record({"seed": 1, "digests": {"outputs": outputs(layers_0="XX")}})
     runs = [
         Input(str(i), bench.count(step(layer, seed=i)), r, str(i))
         for i, (layer, r) in enumerate([(FULL, record), (FULL, record), (DROPPED, record), (DROPPED, odd)])

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from bench import Bench, codes
+from bench import Bench, codes, outputs
 from nsys_builder import Rows
 from recording import step_recording
 
@@ -16,7 +16,7 @@ from profkit.reporters import diff as say
 from profkit.reporters import diff_document
 from profkit.reporters.diff_table import build
 
-SAME = {"seed": 0, "digests": {"algorithm": "sha256", "outputs": {"layer 0": "aa"}}}
+SAME = {"seed": 0, "digests": {"algorithm": "sha256", "outputs": outputs()}}
 EAGER = "gemm:3000 a:900 b:900 pack:1300 unpack:2000"
 TRACES = Path(__file__).parents[2] / "traces"
 
@@ -47,8 +47,7 @@ def test_each_layer_must_have_lost_as_many_as_expected(bench: Bench, last: str, 
 def test_a_launch_that_one_layer_lost_is_said_as_a_number(bench: Bench) -> None:
     after = step(*["gemm:3000 pack:1800 unpack:2000"] * 3, "gemm:3000 pack:1800", seed=1)
     comparison = compared(bench, step(*[EAGER] * 4), after)
-    assert "unpack changed −1 launches a step, " in str(say.others_line(comparison, build(comparison)))
-    assert "unpack (fewer launches)" in " ".join(reason.message for reason in comparison.reasons)
+    assert "unpack from layer 3 (1 launch a step)" in comparison.reasons[0].message
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,8 @@ def test_noise_that_hides_what_would_count_is_said(bench: Bench) -> None:
 def test_launches_that_are_new_stand_in_the_headline(bench: Bench) -> None:
     comparison = compared(bench, step(*[EAGER] * 4), step(*["gemm:3000 fused:1500 unpack:2000"] * 4, seed=1))
     assert say.headline(comparison) == (
-        "CONFIRMED: 3 launches per layer are gone from 4 layers; 1 launch per layer is new in 4 layers."
+        "CONFIRMED: 2 launches a layer are gone from 4 layers (−8 a step), outputs equal in all 4 layers; "
+        "−1.60 µs a layer, step traced 33.0 → 26.0 µs (−21.0%)."
     )
 
 
@@ -111,7 +111,16 @@ ORDERED = [
 @pytest.mark.parametrize(("family", "before", "after"), ORDERED)
 def test_any_two_shipped_variants_can_be_compared_either_way(family: str, before: str, after: str) -> None:
     comparison = profkit.diff(TRACES / family / before, TRACES / family / after)
-    assert comparison.verdict in ("confirmed", "refuted", "changed", "neutral")
+    # THEN what ran once a step and is gone is outside any claim
+    once = (
+        before.startswith("hoisted")
+        and not after.startswith("hoisted")
+        and after != "eager"
+        and family != "dsa-candidates"
+    )
+    assert comparison.verdict in (
+        ("inconclusive", "refuted") if once else ("confirmed", "refuted", "changed", "neutral")
+    )
     everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
     steps = comparison.steps
     change = sum(f.row.launches_after / steps[1] - f.row.launches_before / steps[0] for f in everything)
