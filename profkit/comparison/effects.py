@@ -43,8 +43,9 @@ class Sides:
         return replace(found, significant=level.significant, notable=level.notable)
 
 
-#: A clock is told where so many launches lasted alike longer or shorter: by the same factor to within the tolerance.
-_FEWEST_FOR_CLOCK, _CLOCK_TOLERANCE, _LEAST_CLOCK = 5, 0.01, 0.003
+#: A clock is told where so many launches lasted alike longer or shorter: by the same factor to within the tolerance; a larger
+#: factor is no clock that a GPU of one kind has beside another.
+_FEWEST_FOR_CLOCK, _CLOCK_TOLERANCE, _LEAST_CLOCK, _MOST_CLOCK = 5, 0.01, 0.003, 0.04
 
 
 def clock_of(rows: Sequence[Row], steps: tuple[int, int]) -> float:
@@ -59,7 +60,7 @@ def clock_of(rows: Sequence[Row], steps: tuple[int, int]) -> float:
     ratios = np.array([after / before for before, after in kept])
     middle = float(np.median(ratios))
     alike = np.mean(np.abs(ratios / middle - 1) <= _CLOCK_TOLERANCE) >= 0.8
-    return middle if alike and abs(middle - 1) >= _LEAST_CLOCK else 1.0
+    return middle if alike and _LEAST_CLOCK <= abs(middle - 1) <= _MOST_CLOCK else 1.0
 
 
 def row_differences(rows: Sequence[Row], groups: Sequence[Group], sides: Sides) -> Differences:

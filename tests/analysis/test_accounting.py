@@ -7,7 +7,10 @@ from bench import Bench, launches_by_layer
 from nsys_builder import Kernel, Launch, Rows
 from recording import Recording, step_recording
 
+from profkit.counting.count import take_census
+from profkit.counting.ranks import divided, merge
 from profkit.errors import ProfkitError
+from profkit.model.census import Census
 
 HYBRID = ["norm:100 combine/mask/fill:900 combine/pack:1300"] * 2
 
@@ -138,7 +141,7 @@ def test_layer_numbers_sort_as_numbers(bench: Bench) -> None:
 
 def test_the_table_of_a_census_is_per_step(bench: Bench) -> None:
     table = bench.count(step_recording(["gemm:1500 combine/pack:250"], replays=4).rows).to_pandas()
-    assert table[["layer", "kind", "inside", "name", "launches", "us"]].to_numpy().tolist() == [
+    assert table[["layer", "module", "inside", "name", "launches", "us"]].to_numpy().tolist() == [
         [0, "layers.#.mla", "", "gemm", 1.0, 1.5],
         [0, "layers.#.mla", "combine", "pack", 1.0, 0.25],
     ]
@@ -149,27 +152,32 @@ def test_a_trace_without_steps_has_an_error_for_its_table(bench: Bench) -> None:
         bench.count(Rows(launches=[Launch("cudaLaunchKernel_v7000", 1, 1)])).to_pandas()
 
 
-def test_layers_of_one_process_do_not_mix_with_anothers(bench: Bench) -> None:
-    # GIVEN two ranks in one file, the second with other kernels, all ids equal
-    rows = step_recording(["a b"] * 2, pid=100).rows + step_recording(["c d"] * 2, pid=200).rows
-    kinds = bench.count(rows).kinds
-    assert sorted(k.slots["name"].tolist() for k in kinds) == [["a", "b"] * 2, ["c", "d"] * 2]
-    assert [k.kind.steps for k in kinds] == [4, 4]
+def ranks_of(bench: Bench, rows: Rows) -> list[Census]:
+    """The censuses of the ranks of a file."""
+    return [take_census(trace) for _, trace in divided(bench.trace(rows))]
 
 
-def test_ranks_in_one_file_are_one_kind_of_step(bench: Bench) -> None:
-    # GIVEN two ranks that run the same step, one of them twice as slow, all ids equal
-    rows = step_recording(["a:100 b:100"] * 2, pid=100).rows + step_recording(["a:200 b:200"] * 2, pid=200).rows
-    kinds = bench.count(rows).kinds
-    assert len(kinds) == 1
-    # THEN launches are per layer, step and rank, and times are means over both ranks
-    kind = kinds[0]
-    assert kind.kind.steps == 8
-    assert (kind.slots["launches"] == 8).all()
-    assert (kind.slots["ns"] == 4 * 100 + 4 * 200).all()
+def test_ranks_in_one_file_are_counted_by_themselves(bench: Bench) -> None:
+    # GIVEN two ranks in one file, all ids equal: the second with other kernels, and twice as slow
+    rows = step_recording(["a b"] * 2, pid=100).rows + step_recording(["c:2000 d:2000"] * 2, pid=200).rows
+    first, second = ranks_of(bench, rows)
+    assert (first.chosen.slots["name"].tolist(), second.chosen.slots["name"].tolist()) == (["a", "b"] * 2, ["c", "d"] * 2)
+    assert (first.chosen.kind.steps, second.chosen.kind.steps) == (4, 4)
+    assert second.chosen.kind.gpu_ns == 2 * first.chosen.kind.gpu_ns
 
 
-def test_several_graphs_of_each_rank_are_matched_in_the_order_of_their_capture(bench: Bench) -> None:
-    # GIVEN two ranks, each with the same two graphs
-    ranks = [step_recording(["a b"] * 2, pid=p).rows + step_recording(["a b"] * 2, pid=p + 1).rows for p in (100, 200)]
-    assert len(bench.count(ranks[0] + ranks[1]).kinds) == 1
+def test_a_process_with_few_ops_is_no_rank(bench: Bench) -> None:
+    rows = step_recording([" ".join("abcdefgh")] * 8, pid=100).rows
+    helper = Recording(200)
+    helper.launch_all("probe")
+    (only,) = ranks_of(bench, rows + helper.rows)
+    assert only.ledger.ops == 8 * 8 * 4 + 1
+
+
+def test_merged_ranks_stand_side_by_side(bench: Bench) -> None:
+    # GIVEN a pipeline: each rank has layers of its own
+    parts = [step_recording([layer] * n, pid=pid).rows for layer, n, pid in (("a b", 2, 100), ("a b c", 3, 200))]
+    merged = merge([c.chosen for c in ranks_of(bench, parts[0] + parts[1])], [0, 0])
+    assert list(zip(merged.layers["rank"], merged.layers["launches"], strict=True)) == [(0, 8)] * 2 + [(1, 12)] * 3
+    assert (merged.ranks, merged.kind.steps, merged.passes) == (2, 4, 8)
+

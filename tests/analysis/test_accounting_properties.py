@@ -15,7 +15,8 @@ from nsys_builder import Kernel, Rows
 from random_traces import EXAMPLES, OPS, TRACES
 from recording import Op, step_recording
 
-from profkit.counting.ranks import merge
+from profkit.counting.count import take_census
+from profkit.counting.ranks import divided
 from profkit.model.census import Census, KindCensus
 
 
@@ -150,16 +151,11 @@ def test_ranks_in_one_file_and_in_a_file_each_give_one_census(layers: list[list[
         step_recording(layers, replays=replays, outside="embed:500", pid=100 * rank, jitter_ns=40, seed=rank).rows
         for rank in range(1, ranks + 1)
     ]
-    together, apart = count(sum(rows[1:], rows[0])), [count(r) for r in rows]
-    for name in vars(together.ledger).keys() - {"ns"}:
-        assert getattr(together.ledger, name) == sum(getattr(c.ledger, name) for c in apart), name
-    (one,), merged = together.kinds, merge([c.chosen for c in apart])
-    assert one.kind.steps == merged.kind.steps == ranks * replays
-    assert one.kind.gpu_ns == merged.kind.gpu_ns
-    for table, columns in (
-        ("layers", ["stack", "number", "launches", "kernel_ns", "busy_ns", "span_ns"]),
-        ("slots", ["layer", "inside", "name", "op_kind", "occurrence", "launches", "ns"]),
-        ("outside", ["where", "name", "op_kind", "launches", "ns"]),
-    ):
-        first, second = (sorted(getattr(k, table)[columns].itertuples(index=False, name=None)) for k in (one, merged))
-        assert first == second, table
+    with tempfile.TemporaryDirectory() as directory:
+        parts = divided(Bench(Path(directory)).trace(sum(rows[1:], rows[0])))
+    together, apart = [take_census(trace) for _, trace in parts], [count(r) for r in rows]
+    for one, alone in zip(together, apart, strict=True):
+        assert vars(one.ledger) == vars(alone.ledger)
+        for table in ("layers", "slots", "outside"):
+            first, second = (getattr(c.chosen, table) for c in (one, alone))
+            assert first.equals(second), table

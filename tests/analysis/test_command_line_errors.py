@@ -177,7 +177,7 @@ def test_damaged_databases_are_errors_or_read(tmp_path: Path) -> None:
     ("after", "arguments", "status"),
     [
         pytest.param("gemm fill mask pack", [], 0, id="neutral"),
-        pytest.param("gemm pack:1900", [], 0, id="confirmed"),
+        pytest.param("gemm pack:1900", ["--expect-removed", "2"], 0, id="confirmed"),
         pytest.param("gemm pack:1900", ["--expect-removed", "3"], 1, id="refuted"),
         pytest.param("gemm pack", [], 3, id="inconclusive"),
         pytest.param("gemm pack", ["--expect-removed", "2"], 0, id="launches alone"),
@@ -207,7 +207,7 @@ def test_a_directory_of_two_arms_is_compared(bench: Bench) -> None:
     (bench.directory / "both").mkdir()
     for arm, layer in (("eager", "gemm fill pack"), ("fused", "gemm pack:1900")):
         bench.run_directory(step_recording([layer] * 2, jitter_ns=3).rows, f"both/{arm}")
-    result = profkit("diff", bench.directory / "both")
+    result = profkit("diff", bench.directory / "both", "--expect-removed", "1")
     assert result.returncode == 0
     assert result.stdout.startswith("CONFIRMED")
     assert "before: eager" in result.stdout

@@ -57,40 +57,63 @@ def number(cell: str) -> Fraction:
     return Fraction(cell.replace("−", "-").replace("+", "").replace("*", "").replace(",", "").strip())
 
 
-def markdown_table(text: str) -> tuple[list[list[Fraction]], list[Fraction]]:
-    """Numbers of the layer's rows, and of the total."""
-    rows = [line[2:-2].split(" | ") for line in text.splitlines() if line.startswith("|")][2:]
-    total = next(i for i, r in enumerate(rows) if any("total" in c for c in r))
-    # The last cell is the interval.
-    return [[number(c) for c in r[-7:-1]] for r in rows[:total]], [number(c) for c in rows[total][-7:-1]]
+#: Rows and total of each table.
+Tables = list[tuple[list[list[Fraction]], list[Fraction]]]
 
 
-def text_table(text: str) -> tuple[list[list[Fraction]], list[Fraction]]:
+def markdown_tables(text: str) -> Tables:
+    """Numbers of the layers' rows, and of their total, table by table."""
+    found: Tables = []
+    rows: list[list[Fraction]] = []
+    for line in text.splitlines():
+        cells = line[2:-2].split(" | ")
+        if not line.startswith("| ") or not re.fullmatch(r"[*−+\d.,]+", cells[-2].strip()):
+            rows = rows if line.startswith("| ") else []
+            continue
+        # The last cell is the interval.
+        numbers = [number(c) for c in cells[-7:-1]]
+        if "total" in line:
+            found.append((rows, numbers))
+            rows = []
+        else:
+            rows.append(numbers)
+    return found
+
+
+def text_tables(text: str) -> Tables:
     """The same of the terminal's table, whose rows end in six numbers and perhaps an interval."""
     numbers = r"[−+]?[\d,]+(?:\.\d\d)?"
     row = re.compile(rf"^.*?\s+({numbers})\s+({numbers})\s+({numbers})\s+({numbers})\s+({numbers})\s+({numbers})"
                      rf"(?:\s+{numbers} … {numbers})?\s*$")  # fmt: skip
-    lines = text.splitlines()
-    head = next(i for i, line in enumerate(lines) if "µs before" in line)
-    found = []
-    for line in lines[head + 1 :]:
-        match = row.match(line)
-        assert match, line
-        found.append([number(g) for g in match.groups()])
-        if line.split()[0] == "total":
-            break
-    return found[:-1], found[-1]
+    found: Tables = []
+    rows: list[list[Fraction]] | None = None
+    for line in text.splitlines():
+        if "µs before" in line:
+            rows = []
+        elif rows is not None:
+            match = row.match(line)
+            assert match, line
+            rows.append([number(g) for g in match.groups()])
+            if line.split()[0] == "total":
+                found.append((rows[:-1], rows[-1]))
+                rows = None
+            elif "unchanged" in line and "…" not in line:
+                rows = None
+    return found
 
 
 def _assert_table_adds_up(comparison: Comparison) -> None:
     table = diff_table.build(comparison)
-    for column in ("us_before", "us_after", "us_change", "launches_before", "launches_after", "launches_change"):
-        assert sum(getattr(r, column) for r in table.rows) == getattr(table.total, column), column
-        assert sum(getattr(r, column) for r in table.scopes) == getattr(table.total, column), column
-    for row in (*table.rows, table.total, *table.outside):
-        assert row.us_after - row.us_before == row.us_change
-    exact = sum(f.row.ns_before for f in comparison.findings) / (comparison.selected_layers[0] * comparison.steps[0])
-    assert abs(table.total.us_before * 10 - exact) < 10
+    groups = [group for group in comparison.groups if group.selected]
+    for group, part in zip(groups, table.parts, strict=True):
+        for column in ("us_before", "us_after", "us_change", "launches_before", "launches_after", "launches_change"):
+            assert sum(getattr(r, column) for r in part.rows) == getattr(part.total, column), column
+            assert sum(getattr(r, column) for r in part.scopes) == getattr(part.total, column), column
+        for row in (*part.rows, part.total, *table.outside):
+            assert row.us_after - row.us_before == row.us_change
+        own = [f.row for f in comparison.findings if f.row.group == group.index]
+        exact = sum(row.ns_before for row in own) / (group.layers * comparison.steps[0])
+        assert abs(part.total.us_before * 10 - exact) < 10
 
 
 @EXAMPLES
@@ -99,8 +122,11 @@ def test_who_adds_up_the_printed_rows_finds_the_printed_total(comparison: Compar
     _assert_table_adds_up(comparison)
     out = io.StringIO()
     terminal.render(diff.report(comparison), Console(file=out, width=200, highlight=False, markup=False))
-    for rows, total in (markdown_table(markdown.render(diff.report(comparison))), text_table(out.getvalue())):
-        assert [sum(r[c] for r in rows) for c in range(6)] == total
+    tables = [*markdown_tables(markdown.render(diff.report(comparison))), *text_tables(out.getvalue())]
+    assert len(tables) == 2 * len([group for group in comparison.groups if group.selected])
+    for rows, total in tables:
+        # THEN a part in which nothing differs is its total alone
+        assert not rows or [sum(r[c] for r in rows) for c in range(6)] == total
         for before, after, change, us_before, us_after, us_change in [*rows, total]:
             assert (after - before, us_after - us_before) == (change, us_change)
 
@@ -109,8 +135,10 @@ def test_launches_of_a_third_of_the_layers_add_up(bench: Bench) -> None:
     # GIVEN three kernels that each run in one layer of three
     before = step_recording(["gemm a b c", "gemm", "gemm"], replays=4).rows
     comparison = bench.diff(before, step_recording(["gemm"] * 3, replays=4).rows)
-    rows, total = markdown_table(markdown.render(diff.report(comparison)))
-    assert total[0] == sum(r[0] for r in rows) == 2
+    # THEN no count is a fraction: the layers that have them and the ones that have not stand apart
+    (first, first_total), (_, other_total) = markdown_tables(markdown.render(diff.report(comparison)))
+    assert first_total[0] == sum(r[0] for r in first) == 4
+    assert other_total[0] == 1
 
 
 def net_sentence(bench: Bench) -> tuple[str, str]:

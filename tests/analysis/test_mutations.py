@@ -64,6 +64,14 @@ def _field(**fields: Any) -> Damage:
     return do.record(lambda content: content.update(fields))
 
 
+_numberless = do.record(lambda content: content["digests"].pop("numbers"))
+_without_layer_7 = do.record(
+    lambda content: content["digests"].update(
+        outputs={name: digest for name, digest in _outputs(content).items() if not name.startswith("layers.7.")}
+    )
+)
+
+
 def _stalled(content: dict[str, Any]) -> None:
     content["compiles"]["inside"] = [{"name": "pack_kernel", "seconds": 0.4}]
 
@@ -167,17 +175,20 @@ MUTATIONS = [
     Mutation("the column by which ops name their launch is missing", "inconclusive", 3, "under-recorded",
              after=do.sql(f"ALTER TABLE {KERNEL} DROP COLUMN correlationId")),
     # -- what run.json says ---
-    # The fused pack grew beyond noise, which may be the removed launches' work; without a mask it did not.
-    Mutation("no digests", "confirmed", 0, "work-consistent", after=_field(digests=None)),
-    Mutation("no digests on either side", "confirmed", 0, "work-consistent",
+    Mutation("no digests", "inconclusive", 3, "outputs-not-compared", after=_field(digests=None)),
+    Mutation("no digests on either side", "inconclusive", 3, "outputs-not-compared",
              before=_field(digests=None), after=_field(digests=None)),
-    Mutation("the work was dropped, and no digests", "inconclusive", 3, "work-unknown",
+    Mutation("the work was dropped, and no digests", "inconclusive", 3, "outputs-not-compared",
              after=_field(digests=None), sides=("eager", "dropped")),
-    Mutation("another digest of one output", "refuted", 1, "digests-differ",
+    Mutation("another digest of one output, and no numbers of it", "inconclusive", 3, "outputs-differ-in-bits",
+             after=do.both(do.record(lambda c: _outputs(c).update({"layers.7.mla/out": "0" * 64})), _numberless)),
+    Mutation("numbers of other outputs than the digests", "error", 2, "",
              after=do.record(lambda c: _outputs(c).update({"layers.7.mla/out": "0" * 64}))),
     Mutation("one output is missing", "refuted", 1, "outputs-missing",
-             after=do.record(lambda c: _outputs(c).pop("layers.7.mla/out"))),
-    Mutation("digests of another seed", "confirmed", 0, "digests-of-other-inputs", after=_field(seed=7)),
+             after=do.both(do.record(lambda c: _outputs(c).pop("layers.7.mla/out")), _numberless)),
+    Mutation("outputs of one layer are not there", "inconclusive", 3, "outputs-partly",
+             before=do.both(_without_layer_7, _numberless), after=do.both(_without_layer_7, _numberless)),
+    Mutation("digests of another seed", "inconclusive", 3, "digests-of-other-inputs", after=_field(seed=7)),
     Mutation("the work was dropped, and digests of another seed", "inconclusive", 3, "digests-of-other-inputs",
              after=_field(seed=7), sides=("eager", "dropped")),
     Mutation("outputs that differ from run to run", "inconclusive", 3, "digests-not-reproducible",
@@ -197,7 +208,7 @@ MUTATIONS = [
     # -- sides ---
     Mutation("the sides are swapped", "changed", 0, "launches-added", sides=("fused", "eager")),
     Mutation("one run is both sides", "neutral", 0, "same-input", sides=("eager", "eager")),
-    Mutation("the work was dropped instead of fused", "refuted", 1, "digests-differ", sides=("eager", "dropped")),
+    Mutation("the work was dropped instead of fused", "refuted", 1, "outputs-differ", sides=("eager", "dropped")),
 ]  # fmt: skip
 
 
@@ -258,6 +269,8 @@ def repetition(pool: Path, arm: str, pair: int, *, layer: str | None = None, lay
         "compiles": {"inside": []},
         "workload": {"name": "toy", "variant": arm, "shapes": {"rows": 8}},
         "versions": {"driver": "580.0"},
+        "seed": 0,
+        "digests": {"outputs": {f"layers.{i}/out": "00" for i in range(layers)}},
     }
     (directory / "run.json").write_text(json.dumps(content), encoding="utf-8")
 
@@ -326,7 +339,7 @@ def test_damage_to_a_good_pair(mutation: Mutation, tmp_path: Path) -> None:
 
 
 #: Without an answer about the work the runs are compared nevertheless, and a gate on launches can be judged.
-_OF_THE_WORK = {"work-unknown", "digests-of-other-inputs", "digests-not-reproducible", "trace-replaced"}
+_OF_THE_WORK = {"outputs-not-compared", "outputs-differ-in-bits", "outputs-partly", "digests-of-other-inputs", "digests-not-reproducible", "trace-replaced"}
 _FORBIDDEN = [m for m in MUTATIONS if m.verdict == "inconclusive" and m.code not in _OF_THE_WORK]
 
 

@@ -28,10 +28,13 @@ REFUSED = {
     ("sweep", "--seed"): _SEED,
     ("sweep", "--jobs"): _COUNT,
     ("sweep", "--stop-after"): _ABOVE_0,
+    ("layers", "--anchor-every"): _COUNT,
+    ("diff", "--anchor-every"): _COUNT,
     ("layers", "--floor-us"): _ABOVE_0,
     ("diff", "--floor-us"): _ABOVE_0,
     ("diff", "--expect-removed"): ["-1"],
     ("diff", "--max-launches-per-layer"): [*_NOT_FINITE, "-1"],
+    ("diff", "--expect-faster"): [*_NOT_FINITE, "-101"],
     ("diff", "--max-regression"): [*_NOT_FINITE, "-101"],
 }
 _OTHERS = {"capture": ["toy", "-o", "x"], "sweep": ["toy"], "layers": ["a"], "diff": ["a", "b"]}

@@ -141,7 +141,7 @@ def test_a_diffs_csv_says_per_what_its_rows_are_and_the_verdict_beside_them(benc
         ("pack", "layer", "layer"),
         ("embed", "outside", "step"),
     }
-    assert done.stderr.startswith("CONFIRMED\n[launches-removed] 1 launch per layer is gone from 2 layers.\n")
+    assert done.stderr.startswith("CONFIRMED\n[launches-removed] 1 launch a layer is gone from 2 layers (−2 a step).\n")
 
 
 def test_the_csv_of_a_refused_diff_says_why_beside_it(bench: Bench) -> None:
@@ -174,7 +174,7 @@ def test_a_sentence_has_the_numbers_of_its_row(bench: Bench) -> None:
         step_recording(["gemm:3050 x:1004 y:1004"] * 2, replays=3).rows,
     )
     table = diff_table.build(before)
-    (gemm,) = [row for row in table.rows if row.name == "gemm"]
+    (gemm,) = [row for row in table.parts[0].rows if row.name == "gemm"]
     said = diff.others_line(before, table)
     assert (gemm.us_before, gemm.us_after) == (301, 305)
     assert said is not None
@@ -213,17 +213,17 @@ def sample() -> Rows:
 
 def test_the_layers_json_has_what_the_schema_promises(bench: Bench) -> None:
     data = json.loads(profkit("layers", bench.path(sample()), "--format", "json").stdout)
-    assert data["schema"] == "profkit.layers/1"
+    assert data["schema"] == "profkit.layers/2"
     run = ["run", "rank", "device", "methods", "ledger", "step_kinds", "layers", "selected", "warnings"]
     assert set(run) <= keys(data, "runs", 0)
     ledger = ["ops", "in_layers", "in_ranges", "in_graph_outside_layers", "outside_graphs", "unattributed", "set_aside"]
     assert set(ledger) <= keys(data, "runs", 0, "ledger")
     assert {"id", "steps", "layers", "outside"} <= keys(data, "runs", 0, "step_kinds", 0)
     assert {"where", "name", "kind", "launches", "us"} <= keys(data, "runs", 0, "step_kinds", 0, "outside", 0)
-    layer = ["layer", "kind", "scope", "launches", "kernel_us", "busy_us", "span_us", "kernels"]
+    layer = ["stack", "layer", "layer_kind", "module", "scope", "launches", "kernel_us", "busy_us", "span_us", "kernels"]
     assert set(layer) <= keys(data, "runs", 0, "layers", 0)
-    assert {"name", "kind", "launches", "us", "floor"} <= keys(data, "runs", 0, "layers", 0, "kernels", 0)
-    assert {"layers", "launches", "kernel_us"} <= keys(data, "runs", 0, "selected")
+    assert {"position", "of", "name", "kind", "launches", "us", "floor"} <= keys(data, "runs", 0, "layers", 0, "kernels", 0)
+    assert {"layers", "launches", "kernel_us", "kinds"} <= keys(data, "runs", 0, "selected")
     assert data["runs"][0]["selected"]["launches"] == 3
     assert data["average"]["launches"] == 3
 
@@ -232,7 +232,7 @@ def test_the_diff_json_has_what_the_schema_promises(bench: Bench) -> None:
     before = step_recording(["gemm fill mask pack"] * 2, replays=4, jitter_ns=5).rows
     after = step_recording(["gemm pack:1900"] * 2, replays=4, jitter_ns=5, seed=1).rows
     data = json.loads(profkit("diff", bench.path(before), bench.path(after), "--format", "json").stdout)
-    assert data["schema"] == "profkit.diff/1"
+    assert data["schema"] == "profkit.diff/2"
     top = [
         "verdict",
         "work",
