@@ -375,6 +375,8 @@ def _with_unlike_first(ops: _Ops, found: _Candidate) -> _Candidate:
 def _fitted(ops: _Ops, at: Ints, starts: Ints) -> Ints:
     """`starts`, those moved between which and their anchor something else than usual stands: to where what is before
     them and what begins them are most like the others."""
+    if (starts[1:] <= at[:-1]).any():
+        return starts
     ahead, behind = ops.stretches_of(starts[1:], at[1:]), ops.stretches_of(at[:-1], starts[1:])
     (begin,), (rest,) = ops.contents(ahead, most=1), ops.contents(behind, most=1)
     fitted, known = starts.copy(), dict[int, int]()
