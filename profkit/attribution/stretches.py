@@ -1,9 +1,9 @@
 """The layers of one sequence of ops: the stretches between occurrences of a launch that runs once in each.
 
 How often most names occur says how many layers there are. The launch to cut at is the one that makes the sequence
-shortest to describe: what is outside, one stretch of each kind, and a mark for each layer. The cuts then move back
-together, as far as what stands before the first layer is what stands before the others; the last layer ends where it is
-most like another one, so that a tail which only begins like a layer (a final norm) is outside.
+shortest to describe: what is outside, one stretch of each kind, and a mark for each layer. The cuts move back together,
+as far as what stands before the first layer is what stands before half the others; the last layer ends where it is most
+like another one, so that a tail which only begins like a layer (a final norm) is outside.
 
 All that looks at ops one by one is done by numpy on whole sequences; stretches are compared by numbers (see `_Ops`).
 """
@@ -270,11 +270,11 @@ def _may_be_layers(ops: _Ops, at: Ints) -> bool:
 
 
 def _back(codes: Ints, at: Ints) -> int:
-    """How many ops before the anchor begin a layer: as long as the same stand before the first and most others."""
+    """How many ops before the anchor begin a layer: as long as the same stand before the first and half the others."""
     room = int(min(at[0], np.diff(at).min() - 1))
     others = at[1:]
     for back in range(1, room + 1):
-        if 2 * np.count_nonzero(codes[others - back] == codes[at[0] - back]) <= len(others):
+        if 2 * np.count_nonzero(codes[others - back] == codes[at[0] - back]) < len(others):
             return back - 1
     return room
 
@@ -375,6 +375,8 @@ def _with_unlike_first(ops: _Ops, found: _Candidate) -> _Candidate:
 def _fitted(ops: _Ops, at: Ints, starts: Ints) -> Ints:
     """`starts`, those moved between which and their anchor something else than usual stands: to where what is before
     them and what begins them are most like the others."""
+    if (starts[1:] <= at[:-1]).any():
+        return starts
     ahead, behind = ops.stretches_of(starts[1:], at[1:]), ops.stretches_of(at[:-1], starts[1:])
     (begin,), (rest,) = ops.contents(ahead, most=1), ops.contents(behind, most=1)
     fitted, known = starts.copy(), dict[int, int]()

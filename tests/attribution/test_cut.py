@@ -6,9 +6,12 @@ Steps are written in words, each layer's kernels in a text, so that every op's t
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 
 import hypothesis.strategies as st
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import assume, given, settings
 from step_traces import (
@@ -25,6 +28,7 @@ from step_traces import (
 )
 
 from profkit.attribution import Attribution
+from profkit.attribution.stretches import layers_of as layers_of_codes
 from profkit.counting.count import take_census
 from profkit.errors import ProfkitError
 from profkit.model.selection import Hints, Phase, Selection
@@ -131,6 +135,21 @@ def test_layers_are_those_of_the_step_whatever_its_replays_are_called() -> None:
     assert [n for n, _, _ in per_layer(counted(trace))] == [0, 1, 2, 3]
     # The recorded name is kept.
     assert counted(trace).chosen.slots["name"].tolist()[1] == "triton_poi_fused_add_7"
+
+
+LONG = {
+    "61 layers": np.tile(np.arange(5000), 61),
+    "75,000 layers": np.tile(np.arange(4), 75_000),
+    "no layers": np.random.default_rng(0).integers(0, 100, 300_000),
+    "few names twice": np.random.default_rng(0).integers(0, 30_000, 300_000),
+}
+
+
+@pytest.mark.parametrize("sequence", LONG.values(), ids=LONG.keys())
+def test_a_long_step_is_cut_in_seconds(sequence: npt.NDArray[np.int64]) -> None:
+    begun = time.process_time()
+    layers_of_codes(sequence, {code: f"k{code}" for code in range(30_000)}, Hints())
+    assert time.process_time() - begun < 15
 
 
 # Named anchors.
