@@ -23,8 +23,8 @@ from profkit.reporters.layers_document import LayersDocument
 
 DOCS = Path(__file__).parent
 DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
-    "profkit.layers/1": LayersDocument,
-    "profkit.diff/1": DiffDocument,
+    "profkit.layers/2": LayersDocument,
+    "profkit.diff/2": DiffDocument,
     "profkit.run/1": RunRecord,
 }
 _MARKED = re.compile(r"(<!-- generated -->\n).*(<!-- end -->)", re.DOTALL)

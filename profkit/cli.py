@@ -312,7 +312,9 @@ def _selection(
     anchor: Annotated[
         str | None, typer.Option(help="Regular expression: a kernel that each layer has; found if not given.")
     ] = None,
-    anchor_every: Annotated[int | None, typer.Option(help="How often --anchor runs in a layer.")] = None,
+    anchor_every: Annotated[
+        int | None, typer.Option(help="How often --anchor runs in a layer.", callback=_COUNT)
+    ] = None,
 ) -> Selection:
     """The options by which `layers` and `diff` choose steps and layers."""
     from profkit.model.selection import Selection

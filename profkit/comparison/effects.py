@@ -43,8 +43,8 @@ class Sides:
         return replace(found, significant=level.significant, notable=level.notable)
 
 
-#: A clock is told where so many launches lasted alike longer or shorter: by the same factor to within the tolerance; a larger
-#: factor is no clock that a GPU of one kind has beside another.
+#: A clock is told where so many launches lasted alike longer or shorter, by the same factor to within the tolerance. A
+#: larger factor is no clock that a GPU has beside another of its kind.
 _FEWEST_FOR_CLOCK, _CLOCK_TOLERANCE, _LEAST_CLOCK, _MOST_CLOCK = 5, 0.01, 0.003, 0.04
 
 

@@ -161,7 +161,10 @@ def test_ranks_in_one_file_are_counted_by_themselves(bench: Bench) -> None:
     # GIVEN two ranks in one file, all ids equal: the second with other kernels, and twice as slow
     rows = step_recording(["a b"] * 2, pid=100).rows + step_recording(["c:2000 d:2000"] * 2, pid=200).rows
     first, second = ranks_of(bench, rows)
-    assert (first.chosen.slots["name"].tolist(), second.chosen.slots["name"].tolist()) == (["a", "b"] * 2, ["c", "d"] * 2)
+    assert (first.chosen.slots["name"].tolist(), second.chosen.slots["name"].tolist()) == (
+        ["a", "b"] * 2,
+        ["c", "d"] * 2,
+    )
     assert (first.chosen.kind.steps, second.chosen.kind.steps) == (4, 4)
     assert second.chosen.kind.gpu_ns == 2 * first.chosen.kind.gpu_ns
 
@@ -180,4 +183,3 @@ def test_merged_ranks_stand_side_by_side(bench: Bench) -> None:
     merged = merge([c.chosen for c in ranks_of(bench, parts[0] + parts[1])], [0, 0])
     assert list(zip(merged.layers["rank"], merged.layers["launches"], strict=True)) == [(0, 8)] * 2 + [(1, 12)] * 3
     assert (merged.ranks, merged.kind.steps, merged.passes) == (2, 4, 8)
-

@@ -92,12 +92,12 @@ def text_tables(text: str) -> Tables:
             rows = []
         elif rows is not None:
             match = row.match(line)
-            assert match, line
+            if match is None:  # a table outside the layers ends without a total
+                rows = None
+                continue
             rows.append([number(g) for g in match.groups()])
             if line.split()[0] == "total":
                 found.append((rows[:-1], rows[-1]))
-                rows = None
-            elif "unchanged" in line and "…" not in line:
                 rows = None
     return found
 

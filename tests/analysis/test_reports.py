@@ -220,9 +220,22 @@ def test_the_layers_json_has_what_the_schema_promises(bench: Bench) -> None:
     assert set(ledger) <= keys(data, "runs", 0, "ledger")
     assert {"id", "steps", "layers", "outside"} <= keys(data, "runs", 0, "step_kinds", 0)
     assert {"where", "name", "kind", "launches", "us"} <= keys(data, "runs", 0, "step_kinds", 0, "outside", 0)
-    layer = ["stack", "layer", "layer_kind", "module", "scope", "launches", "kernel_us", "busy_us", "span_us", "kernels"]
+    layer = [
+        "stack",
+        "layer",
+        "layer_kind",
+        "module",
+        "scope",
+        "launches",
+        "kernel_us",
+        "busy_us",
+        "span_us",
+        "kernels",
+    ]
     assert set(layer) <= keys(data, "runs", 0, "layers", 0)
-    assert {"position", "of", "name", "kind", "launches", "us", "floor"} <= keys(data, "runs", 0, "layers", 0, "kernels", 0)
+    assert {"position", "of", "name", "kind", "launches", "us", "floor"} <= keys(
+        data, "runs", 0, "layers", 0, "kernels", 0
+    )
     assert {"layers", "launches", "kernel_us", "kinds"} <= keys(data, "runs", 0, "selected")
     assert data["runs"][0]["selected"]["launches"] == 3
     assert data["average"]["launches"] == 3
