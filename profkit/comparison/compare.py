@@ -119,6 +119,7 @@ def _compared(
     census_before = before.chosen
     census_after, cut = unify(census_before, after.chosen)
     steps = (census_before.passes, census_after.passes)
+    kind_steps = (census_before.kind.steps, census_after.kind.steps)
     census_before, census_after, scope_notes = comparable_scopes(census_before, census_after)
     pairs, loose = layer_pairs(census_before, census_after)
     groups = group_layers(census_before, census_after, pairs)
@@ -154,7 +155,7 @@ def _compared(
     for group in chosen:
         own = [f for f in selected if f.row.group == group.index]
         others = [f for f in (*selected, *elsewhere) if f.row.group != group.index]
-        fusions += find_fusions(own, group.layers, steps, work == "preserved", others)
+        fusions += find_fusions(own, group.layers, kind_steps, work == "preserved", others)
     notes = [*notes, *cut, *scope_notes, *why]
     untraced = recorded_step_times(before, after, "untraced")
     comparison = Comparison(
@@ -167,6 +168,7 @@ def _compared(
         selected_layers=(census_before.selected_layers, census_after.selected_layers),
         steps=steps,
         samples=samples,
+        ranks=census_before.ranks,
         findings=tuple(selected),
         elsewhere=tuple(elsewhere),
         outside=tuple(findings[len(in_layers) + len(unpaired) :]),

@@ -188,7 +188,8 @@ def net_effect(selected: Sequence[Finding], untraced: StepTimes | None, sides: S
     # A layer's whole time, tested alone.
     whole_rows = _by_step([f.row for f in selected], sides)
     total = sides.differences(*(ns.sum(axis=0)[None, :] / before.selected_layers for ns in whole_rows))
-    layers, steps = before.selected_layers, (before.passes, after.passes)
+    steps = (before.passes, after.passes)
+    per = (before.selected_layers * before.kind.steps, before.selected_layers * after.kind.steps)
     ns = [sum(f.row.ns_before for f in selected), sum(f.row.ns_after for f in selected)]
     launches = [sum(f.row.launches_before for f in selected), sum(f.row.launches_after for f in selected)]
     whole_launches = [int(c.slots["launches"].sum() + c.outside["launches"].sum()) for c in (before, after)]
@@ -200,9 +201,9 @@ def net_effect(selected: Sequence[Finding], untraced: StepTimes | None, sides: S
     else:
         whole, basis = float(before.step_span_ns.mean()), "traced step"
     return Net(
-        launches_per_layer=launches[1] / (layers * steps[1]) - launches[0] / (layers * steps[0]),
+        launches_per_layer=launches[1] / per[1] - launches[0] / per[0],
         launches_per_step=whole_launches[1] / steps[1] - whole_launches[0] / steps[0],
-        ns_per_layer=ns[1] / (layers * steps[1]) - ns[0] / (layers * steps[0]) if timed else float("nan"),
+        ns_per_layer=ns[1] / per[1] - ns[0] / per[0] if timed else float("nan"),
         low=float(total.low[0]),
         high=float(total.high[0]),
         significant=bool(total.significant[0]),

@@ -337,7 +337,8 @@ class Comparison:
     """The result of a diff. `findings` and what follows are empty where the two cannot be compared.
 
     Args:
-        steps: of all runs of a side together.
+        steps: of all runs of a side together; those of each rank count.
+        ranks: whose layers stand side by side; `selected_layers` and `groups` hold those of every one.
         samples: what times were compared over: independent runs if both sides have several, else replays. The ranks of
             a job are one run.
         elsewhere: launches in layers or scopes that were not selected, per step.
@@ -360,6 +361,7 @@ class Comparison:
     selected_layers: tuple[int, int]
     steps: tuple[int, int]
     samples: Samples = "replays"
+    ranks: int = 1
     findings: Sequence[Finding] = ()
     elsewhere: Sequence[Finding] = ()
     outside: Sequence[Finding] = ()
@@ -384,12 +386,15 @@ class Comparison:
     @property
     def per(self) -> tuple[int, int]:
         """Layers times steps of either side: sums over the selected layers are divided by it."""
-        return self.selected_layers[0] * self.steps[0], self.selected_layers[0] * self.steps[1]
+        layers = self.selected_layers[0]
+        return layers * self.steps[0] // self.ranks, layers * self.steps[1] // self.ranks
 
     def per_of(self, row: Row) -> tuple[int, int]:
         """What the sums of a row are divided by: layers of its group times steps, or steps."""
-        layers = self.groups[row.group].layers if row.selected else 1
-        return layers * self.steps[0], layers * self.steps[1]
+        if not row.selected:
+            return self.steps
+        layers = self.groups[row.group].layers
+        return layers * self.steps[0] // self.ranks, layers * self.steps[1] // self.ranks
 
     def at_floor(self, finding: Finding) -> bool | None:
         """Whether the launch lasted no longer than the dispatch floor before (after, if it is new); None for copies and

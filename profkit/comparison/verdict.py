@@ -153,10 +153,8 @@ def removed_sentence(comparison: Comparison) -> str:
     for layer in comparison.layers:
         if layer.removed > 0:
             by_count[layer.removed] = by_count.get(layer.removed, 0) + 1
-    ranks = max(comparison.before.chosen.ranks, 1)
-    of_ranks = f" of {ranks} ranks" if ranks > 1 else ""
     listed = " and ".join(
-        f"{counted(removed, 'launch')} a layer {are(removed)} gone from {counted(layers, 'layer')}{of_ranks}"
+        f"{counted(removed, 'launch')} a layer {are(removed)} gone from {_of_ranks(layers, comparison.ranks)}"
         for removed, layers in sorted(by_count.items(), reverse=True)[:_MOST_NAMES]
     )
     net = comparison.net
@@ -166,6 +164,16 @@ def removed_sentence(comparison: Comparison) -> str:
             f"; {comparison.moved} more a layer now {'runs' if comparison.moved == 1 else 'run'} elsewhere in the step"
         )
     return f"{listed}{step}."
+
+
+def _of_ranks(layers: int, ranks: int) -> str:
+    """How many layers, of how many ranks."""
+    if ranks == 1:
+        return counted(layers, "layer")
+    each, rest = divmod(layers, ranks)
+    return (
+        f"{counted(layers, 'layer')} of {ranks} ranks" if rest else f"{counted(each, 'layer')} of each of {ranks} ranks"
+    )
 
 
 def _new_launches(comparison: Comparison) -> str:

@@ -115,9 +115,10 @@ def display(name: str) -> str:
         return f"{base}{_mark(name)}" if "(" in head else base
     words = [word for word in _WORD.findall(_ARRAY.sub("", arguments)) if word not in _NOISE]
     named = [word for word in dict.fromkeys(words) if not word.startswith("#")]
-    shown = named[:_MAX_WORDS]
+    # Names before numbers: they say what a kernel does, and a narrow table cuts the rest.
+    shown = sorted(named, key=lambda word: word.lstrip("-").isdigit())[:_MAX_WORDS]
     listed = f"<{', '.join(shown)}>" if shown else ""
-    return f"{base}{listed}{'' if shown == words else _mark(name)}"
+    return f"{base}{listed}{'' if sorted(shown) == sorted(words) else _mark(name)}"
 
 
 def _mark(name: str) -> str:

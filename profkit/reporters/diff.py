@@ -104,7 +104,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def _model_layers(comparison: Comparison) -> int:
-    return len(comparison.before.chosen.layers) // comparison.before.chosen.ranks
+    return len(comparison.before.chosen.layers) // comparison.ranks
 
 
 def _times(comparison: Comparison) -> Iterator[str]:
@@ -172,11 +172,12 @@ def scope_lines(comparison: Comparison, table: DiffTable) -> list[str]:
         if len(part.scopes) < 2:
             continue
         layers = f"{part.title[:1].upper()}{part.title[1:]}, " if len(table.parts) > 1 else ""
+        layers_a_step = Fraction(part.layers, comparison.ranks)
         for scope in (scope for scope in part.scopes if scope.launches_change):
+            before, after = scope.launches_before, scope.launches_after
             text = (
-                f"{layers}{scope.where}: {count(scope.launches_before)} → {count(scope.launches_after)} launches a "
-                f"layer, {count(scope.launches_before * part.layers)} → {count(scope.launches_after * part.layers)} a "
-                "step"
+                f"{layers}{scope.where}: {count(before)} → {count(after)} launches a layer, "
+                f"{count(before * layers_a_step)} → {count(after * layers_a_step)} a step"
             )
             if comparison.timed:
                 text += f"; {hundredths(scope.us_before)} → {hundredths(scope.us_after)} µs a layer"
@@ -291,7 +292,8 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
     net = comparison.net
     if net is None:
         return None
-    layers, selected = len(comparison.before.chosen.layers), comparison.selected_layers[0]
+    layers = _model_layers(comparison)
+    selected = comparison.selected_layers[0] // comparison.ranks
     whole = selected == layers and not comparison.elsewhere
     per_step = net.launches_per_step if whole else net.launches_per_layer * selected
     texts = [

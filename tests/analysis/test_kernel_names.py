@@ -102,9 +102,9 @@ def test_a_canonical_name_is_its_own_canonical_name(name: str) -> None:
     [
         ("pack_kernel", "pack_kernel"),
         ("at::native::vectorized_elementwise_kernel<4,at::native::A<float>,std::array<char*,2>>",
-         "vectorized_elementwise_kernel<4, A, float>"),
+         "vectorized_elementwise_kernel<A, float, 4>"),
         ("at::native::vectorized_elementwise_kernel<4,at::native::A<c10::BFloat16>,std::array<char*,2>>",
-         "vectorized_elementwise_kernel<4, A, BFloat16>"),
+         "vectorized_elementwise_kernel<A, BFloat16, 4>"),
         ("vllm::rms_norm_kernel<c10::BFloat16,8>", "vllm::rms_norm_kernel<BFloat16, 8>"),
         ("k<{lambda#1}>", "k~9224"),
         ("k<{lambda#2}>", "k~2c7d"),
