@@ -149,8 +149,9 @@ def _compared(
     selected = [f for f in findings[: len(in_layers)] if f.row.selected]
     elsewhere = [f for f in findings[: len(in_layers) + len(unpaired)] if not f.row.selected]
     chosen = [group for group in groups if group.selected]
-    gone = removal((before, after), (census_before, census_after), groups, rows)
     work, why = work_status.judged(before, after)
+    censuses = (census_before, census_after)
+    gone = removal((before, after), censuses, groups, rows, work_preserved=work == "preserved")
     fusions: list[Fusion] = []
     for group in chosen:
         own = [f for f in selected if f.row.group == group.index]

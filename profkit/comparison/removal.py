@@ -41,7 +41,12 @@ class Removal:
 
 
 def removal(
-    sides: tuple[Input, Input], censuses: tuple[KindCensus, KindCensus], groups: Sequence[Group], rows: Sequence[Row]
+    sides: tuple[Input, Input],
+    censuses: tuple[KindCensus, KindCensus],
+    groups: Sequence[Group],
+    rows: Sequence[Row],
+    *,
+    work_preserved: bool,
 ) -> Removal:
     """Count what is gone.
 
@@ -49,8 +54,9 @@ def removal(
         censuses: what is compared of the sides.
         groups: all of them, selected or not.
         rows: all of the comparison.
+        work_preserved: outputs of every layer are the same, which explains what is gone from layers not selected.
     """
-    ranks = censuses[0].ranks
+    ranks, passes = censuses[0].ranks, (censuses[0].passes, censuses[1].passes)
     chosen = [group for group in groups if group.selected]
     steps = (censuses[0].kind.steps, censuses[1].kind.steps)
     changes = [_change(group, steps) for group in chosen]
@@ -63,12 +69,17 @@ def removal(
     layers = Fraction(sum(group.layers for group in chosen), ranks)
     left = {launch: min(by, max(elsewhere.get(launch, Fraction()), Fraction())) for launch, by in gone.items()}
     moved = floor(sum(left.values(), Fraction()) / layers) if layers else 0
+    lost_outside = {
+        (row.canonical, row.op_kind)
+        for row in rows
+        if row.outside and row.launches_before * passes[1] > row.launches_after * passes[0]
+    }
     unexplained = [
         *_partial(chosen, changes, ranks),
         *(
             Gone(display(launch[0]), "outside the selected layers", float(-by - new.get(launch, Fraction())))
             for launch, by in elsewhere.items()
-            if -by > new.get(launch, Fraction())
+            if -by > new.get(launch, Fraction()) and (launch in lost_outside or not work_preserved)
         ),
     ]
     return Removal([-sum(change.values(), Fraction()) - moved for change in changes], moved, unexplained)

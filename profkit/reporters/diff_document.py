@@ -165,7 +165,7 @@ class DiffDocument(Struct, frozen=True, kw_only=True, tag_field="schema", tag="p
     samples: Annotated[
         Samples, says("`runs` where both sides have several independent runs to compare, else `replays`.")
     ]
-    layers: Annotated[Two, says("selected ones.")]
+    layers: Annotated[Two, says("selected ones of one rank; of ranks with unlike layers the mean, rounded down.")]
     steps: Two
     removed: Sequence[FindingEntry]
     added: Sequence[FindingEntry]
@@ -196,7 +196,7 @@ _STATUSES: Sequence[Status] = ("removed", "added", "changed", "moved", "unchange
 
 def report(comparison: Comparison) -> DiffDocument:
     """Everything that the diff says."""
-    before, after = comparison.selected_layers
+    before, after = (layers // comparison.ranks for layers in comparison.selected_layers)
     findings = [_finding(f, comparison, comparison.per_of(f.row)) for f in comparison.findings]
     roles, changes, skew = ranks.compared(comparison) if comparison.findings else (None, [], None)
     return DiffDocument(

@@ -14,7 +14,7 @@ from bench import profkit
 
 ROOT = Path(__file__).parents[2]
 SIDES = ("mi355x/before/*", "mi355x/after/*")
-LAYERS = ("--layers", r"\.mla$")
+LAYERS = ("--layers", r"\.mla$", "--expect-removed", "8")
 ANCHOR = ("--anchor", "gemm_q_kv|gemm_in", "--layer-kind", "B")
 
 
@@ -42,7 +42,7 @@ def report() -> dict[str, Any]:
 
 def test_the_means_over_unequal_ranks_are_the_public_ones() -> None:
     data = report()
-    assert (data["verdict"], data["work"], data["samples"]) == ("confirmed", "consistent", "runs")
+    assert (data["verdict"], data["work"], data["samples"]) == ("confirmed", "unknown", "runs")
     assert [len(data[side]["runs"]) for side in ("before", "after")] == [5, 6]
     assert data["layers"] == {"before": 24, "after": 24}
     assert [f["us_delta"] for f in data["removed"]] == [-4.375] * 8

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from bench import Bench, codes, profkit
 from nsys_builder import Rows
@@ -16,6 +17,8 @@ from recording import step_recording
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
 from profkit.counting import ranks
+from profkit.counting.count import take_census
+from profkit.counting.ranks import divided
 from profkit.readers.rows import needs_peers
 
 ALONE = "one-of-several-processes"
@@ -140,8 +143,14 @@ def test_nothing_is_said_of_files_that_hold_no_collective_or_whose_job_is_known(
 
 def test_a_file_that_holds_its_peers_is_a_job_of_its_own(bench: Bench) -> None:
     def jobs_of(label: str, layer: str) -> Input:
-        return side(bench, label, *((rows(layer, seed=i) + rows(layer, pid=101, seed=i), None) for i in range(2)))
+        runs = []
+        for seed in range(2):
+            for rank, trace in divided(bench.trace(rows(layer, seed=seed) + rows(layer, pid=101, seed=seed))):
+                assert rank is not None
+                own = msgspec.structs.replace(rank, job=f"{label}{seed}")
+                runs.append(Input(f"{label}/{seed}/{rank.rank}", take_census(trace), rank=own))
+        return replace(runs[0], more=tuple(runs[1:]), own=runs[0].label, label=label)
 
     comparison = compare(jobs_of("before", BEFORE), jobs_of("after", AFTER))
     assert not {"ranks-as-runs", ALONE} & set(codes(comparison))
-    assert comparison.samples == "runs"
+    assert (comparison.samples, comparison.ranks) == ("runs", 2)

@@ -188,7 +188,8 @@ def test_nodes_that_nccl_captures_beside_its_kernels_forbid_nothing_where_both_s
 
 
 def digests(**outputs: str) -> dict[str, Any]:
-    return {"digests": {"outputs": outputs, "notes": {}}}
+    named = {f"layers.{i}/{name}": value for i in range(8) for name, value in outputs.items()}
+    return {"digests": {"outputs": named, "notes": {}}}
 
 
 def test_outputs_are_compared_rank_by_rank(bench: Bench) -> None:
@@ -199,8 +200,8 @@ def test_outputs_are_compared_rank_by_rank(bench: Bench) -> None:
     before = ranks("before", BEFORE, "x", "y")
     assert compare(before, ranks("after", AFTER, "x", "y")).work == "preserved"
     swapped = compare(before, ranks("after", AFTER, "y", "x"))
-    assert swapped.work == "lost"
-    assert any("rank 0: out" in reason.message for reason in swapped.reasons)
+    assert swapped.work == "unknown"
+    assert any("rank 0: layers.0/out" in reason.message for reason in swapped.reasons)
 
 
 def test_repetitions_of_a_rank_that_disagree_tell_nothing(bench: Bench) -> None:

@@ -27,10 +27,9 @@ def compared(bench: Bench, rank_0_after: str, rank_1_after: dict[str, Any]) -> C
 
 
 @pytest.mark.parametrize("lack", LACKS)
-def test_a_rank_that_differs_is_lost_work_whatever_another_lacks(bench: Bench, lack: str) -> None:
+def test_a_rank_that_differs_confirms_nothing_whatever_another_lacks(bench: Bench, lack: str) -> None:
     comparison = compared(bench, "X", LACKS[lack])
-    assert (comparison.verdict, comparison.work) == ("refuted", "lost")
-    assert any("rank 0: out" in reason.message for reason in comparison.reasons)
+    assert (comparison.verdict, comparison.work) == ("inconclusive", "unknown")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def record(bits: str, deviations: tuple[float | None, ...], **changes: Any) -> d
 
 
 def diff(bench: Bench, before: dict[str, Any] | None, after: dict[str, Any] | None) -> Comparison:
-    slow, fast = (step_recording([layer] * 4, replays=12).rows for layer in ("gemm mask pack", "gemm pack"))
+    slow, fast = (step_recording([layer] * 2, replays=12).rows for layer in ("gemm mask pack", "gemm pack"))
     return bench.diff(slow, fast, records=(before, after))
 
 
@@ -78,7 +78,7 @@ def test_another_reference_of_an_output_with_equal_bits_does_not_matter(bench: B
 @pytest.mark.parametrize(
     "other", [record("aX", (0.1,)), {"seed": 0, "digests": {"outputs": {**dict.fromkeys(NAMES, "X")}}}]
 )
-def test_an_output_without_a_reference_is_judged_by_its_bits(bench: Bench, other: dict[str, Any]) -> None:
+def test_an_output_without_a_reference_that_differs_in_bits_tells_nothing(bench: Bench, other: dict[str, Any]) -> None:
     comparison = diff(bench, record("ab", (0.1, 0.2)), other)
-    assert (comparison.verdict, comparison.work) == ("refuted", "lost")
-    assert "digests-differ" in codes(comparison)
+    assert (comparison.verdict, comparison.work) == ("inconclusive", "unknown")
+    assert "outputs-differ-in-bits" in codes(comparison)

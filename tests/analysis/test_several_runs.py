@@ -10,7 +10,7 @@ from nsys_builder import Rows
 from recording import step_recording
 
 from profkit.comparison.compare import compare
-from profkit.comparison.model import Comparison, Input
+from profkit.comparison.model import Comparison, Gates, Input
 from profkit.errors import ProfkitError
 from profkit.model.census import KindCensus
 
@@ -32,7 +32,7 @@ def repeated(bench: Bench, *, replays: tuple[int, int, int] = (6, 6, 6)) -> Comp
     """Three captures a side."""
     before = side(bench, "before", *(run(BEFORE, i, replays=n) for i, n in enumerate(replays)))
     after = side(bench, "after", *(run(FUSED, 10 + i, replays=n) for i, n in enumerate(replays)))
-    return compare(before, after)
+    return compare(before, after, Gates(expect_removed=2))
 
 
 def test_repeated_runs_are_judged_as_independent_runs(bench: Bench) -> None:

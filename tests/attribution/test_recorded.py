@@ -29,7 +29,8 @@ toys = pytest.mark.skipif(not H200.exists(), reason="the recorded toy steps are 
 
 def census_of(path: Path, **selection: str) -> Census:
     """The census of a recorded trace, as `profkit layers` takes it."""
-    return sides.census_of(sides.RunFile(path.name, path, None), Selection(**selection))
+    (run,) = sides.count_runs(sides.RunFile(path.name, path, None), Selection(**selection))
+    return run.census
 
 
 def shipped() -> Iterator[Path]:
