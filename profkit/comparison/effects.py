@@ -12,6 +12,7 @@ import numpy as np
 
 from profkit.comparison.model import Finding, Group, Input, LayerChange, Net, Reason, Row, Samples, StepTimes
 from profkit.comparison.statistics import Differences, Floats, Thresholds, differences
+from profkit.counting.ranks import is_collective
 from profkit.model.census import KindCensus
 from profkit.model.run import StepTimesRecord
 
@@ -101,7 +102,11 @@ def one_layer_differences(rows: Sequence[Row], groups: Sequence[Group], sides: S
     chosen = [
         index
         for index, row in enumerate(rows)
-        if row.selected and len(row.slots[0]) > 1 and row.layers_before == row.layers_after == len(row.slots[0])
+        # A collective waits for other ranks, in one layer longer than in the next.
+        if row.selected
+        and not is_collective(row.recorded)
+        and len(row.slots[0]) > 1
+        and row.layers_before == row.layers_after == len(row.slots[0])
     ]
     if not sides.timed or not chosen or min(sides.before.kind.steps, sides.after.kind.steps) < 2:
         return found
