@@ -45,7 +45,8 @@ def test_a_file_that_is_gone_or_another_is_named(tmp_path: Path) -> None:
 def mixed(tmp_path: Path) -> Path:
     """The fused run's trace beside the eager run's run.json."""
     shutil.copy(RUNS / "fused" / "trace.sqlite", tmp_path)
-    shutil.copy(RUNS / "eager" / "run.json", tmp_path)
+    for name in ("run.json", "outputs.npz"):
+        shutil.copy(RUNS / "eager" / name, tmp_path)
     return tmp_path
 
 

@@ -65,6 +65,7 @@ def test_a_run_whose_trace_was_replaced_is_not_scrubbed(nsys_run: Path, tmp_path
 def test_unknown_fields_and_paths_stay_behind(nsys_run: Path, tmp_path: Path) -> None:
     def poison(content: dict[str, Any]) -> None:
         outputs = content["digests"].pop("outputs")
+        content["digests"].pop("numbers", None)
         shapes, digests = content["workload"].pop("shapes"), content.pop("trace_sha256")
         content.update(everywhere(content))
         content["workload"]["shapes"] = {**shapes, "path": f"/home/{SECRET}", f"/home/{SECRET}": 1}
@@ -113,7 +114,7 @@ def test_of_a_shipped_run_nothing_is_left_to_scrub(name: str, tmp_path: Path) ->
     # The copy has a digest of its own: another SQLite or zlib writes the same content in other bytes.
     assert clean | {"trace_sha256": None} == shipped | {"trace_sha256": None}
     copy = run_dir.load(tmp_path / "clean")
-    assert list(copy.record.trace_sha256 or ()) == copy.record.files
+    assert sorted(copy.record.trace_sha256 or ()) == sorted(copy.record.files)
     assert replaced_trace(copy.path, copy.record) is None
     assert written(next((tmp_path / "clean").glob("trace.*"))) == written(next((TRACES / name).glob("trace.*")))
 
