@@ -77,12 +77,26 @@ def removal(
     unexplained = [
         *_partial(chosen, changes, ranks),
         *(
-            Gone(display(launch[0]), "outside the selected layers", float(-by - new.get(launch, Fraction())))
+            Gone(display(launch[0]), "outside the selected layers", float(-by - allowed))
             for launch, by in elsewhere.items()
-            if -by > new.get(launch, Fraction()) and (launch in lost_outside or not work_preserved)
+            if -by > (allowed := new.get(launch, Fraction()) + _fused_alike(launch, gone, new, elsewhere))
+            and (launch in lost_outside or not work_preserved)
         ),
     ]
     return Removal([-sum(change.values(), Fraction()) - moved for change in changes], moved, unexplained)
+
+
+def _fused_alike(launch: Launch, gone: PerStep, new: PerStep, elsewhere: PerStep) -> Fraction:
+    """How many of a launch may be gone outside the layers because what the layers have in its place is new there too: a
+    final norm that is fused as those of the layers are."""
+    return sum(
+        (
+            gone.get(launch, Fraction()) / number * elsewhere[other]
+            for other, number in new.items()
+            if elsewhere.get(other, 0) > 0
+        ),
+        Fraction(),
+    )
 
 
 def _change(group: Group, steps: tuple[int, int]) -> dict[Launch, Fraction]:

@@ -168,9 +168,11 @@ def _shape_column(ops: pd.DataFrame, name: str) -> tuple[Ints | None, Sequence[s
         return None, None
     if axes[0] not in ops:
         return None, ()
-    unique, codes = np.unique(ops[axes].to_numpy(), axis=0, return_inverse=True)
-    texts = ["x".join(map(str, row)) if row[0] != NONE else "" for row in unique.tolist()]
-    return codes.reshape(-1).astype(np.int64), texts
+    x, y, z = (ops[axis].to_numpy().astype(np.int64) for axis in axes)
+    # One number for each: x has 31 bits, y and z have 16 on every GPU.
+    codes, unique = pd.factorize(np.where(x == NONE, NONE, (x << 32) | ((y & 0xFFFF) << 16) | (z & 0xFFFF)))
+    texts = ["" if key == NONE else f"{key >> 32}x{(key >> 16) & 0xFFFF}x{key & 0xFFFF}" for key in unique.tolist()]
+    return codes.astype(np.int64), texts
 
 
 def _first_of(codes: npt.NDArray[np.int64], count: int) -> Ints:

@@ -86,6 +86,14 @@ def test_a_loss_outside_the_layers_is_named_and_confirms_nothing(bench: Bench) -
     assert "lm_head from outside the selected layers (1 launch a step)" in comparison.reasons[0].message
 
 
+@pytest.mark.parametrize(("outside", "verdict"), [("x n", "confirmed"), ("x", "inconclusive"), ("n", "inconclusive")])
+def test_what_is_fused_outside_as_in_the_layers_is_explained(bench: Bench, outside: str, verdict: str) -> None:
+    # GIVEN a norm of two launches in each layer and one behind them, and n in its place in the layers
+    before = step_recording(["gemm a b"] * 4, replays=12, outside="x a b").rows
+    after = step_recording(["gemm n"] * 4, replays=12, outside=outside).rows
+    assert bench.diff(before, after, gates=Gates(expect_removed=1)).verdict == verdict
+
+
 def test_what_moved_elsewhere_in_the_step_is_not_gone(bench: Bench) -> None:
     # GIVEN a in each of four layers, and then four times outside them
     before = step_recording(["gemm a pack"] * 4, replays=12).rows

@@ -94,3 +94,18 @@ def test_a_diff_repeats_the_doubts_and_is_cut_alike(recordings: Path) -> None:
     assert not {"cut-doubtful", "cut-differs"} & {reason.code for reason in plain.reasons}
     doubtful = profkit.diff(sides[1], sides[1], anchor="rmsnorm")
     assert "cut-doubtful" in {reason.code for reason in doubtful.reasons}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "net"),
+    [
+        ("vllm_mla_native", "vllm_mla_custom", 18),
+        ("vllm_mla_native_late", "vllm_mla_custom_late", 18),
+        ("hf_eager", "hf_fused", 27),
+        ("hf_late_eager", "hf_late_fused", 27),
+    ],
+)
+def test_a_real_pair_lost_what_its_programs_differ_by(recordings: Path, before: str, after: str, net: int) -> None:
+    comparison = profkit.diff(recordings / before, recordings / after, expect_removed=net)
+    assert {layer.removed for layer in comparison.layers} == {net}
+    assert comparison.verdict == "confirmed"
