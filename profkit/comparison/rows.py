@@ -93,11 +93,13 @@ def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, group
     _, first, codes = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     codes = codes.reshape(-1)
     count = len(first)
+    order = np.argsort(codes, kind="stable")
+    edges = np.searchsorted(codes[order], np.arange(count + 1))
     sums = [_side_sums(rows, there, codes, c, count) for c, rows, there in zip(sides, index, present, strict=True)]
     rows: list[Row] = []
     for code in sorted(range(count), key=lambda code: (int(group[first[code]]), int(first[code]))):
         at = int(first[code])
-        members = np.flatnonzero(codes == code)
+        members = order[edges[code] : edges[code + 1]]
         slot_before, slot_after = (
             c.slots.iloc[int(r[at])] if there[at] else None for c, r, there in zip(sides, index, present, strict=True)
         )
