@@ -58,6 +58,9 @@ def _kept(value: Any, declared: inspect.Type) -> Any:
 
 _SCALAR = inspect.type_info(bool | int | float | str)
 
+# A pattern begins at the beginning of a word, or looks ahead only so far: names of kernels run to thousands of
+# characters, and a search from each of them to the end would take their square.
+
 #: Stands for what was taken out.
 HIDDEN = "…"
 
@@ -66,11 +69,13 @@ _SECRET_WORD = (
 )
 #: ``API_KEY=x``, ``"password": "x"``: nobody knows where such a value ends, so it goes to the end of the line. A name
 #: with ``tokens`` counts something; ``::`` separates C++ names and ``==`` compares.
-_SECRET = re.compile(rf"([\w.-]*{_SECRET_WORD}(?!s)[\w.-]*[\"']?\s*(?:=(?!=)|:(?!:)))\s*[^\s>].*", re.IGNORECASE)
+_SECRET = re.compile(
+    rf"(?<![\w.-])(?=[\w.-]*?{_SECRET_WORD}(?!s))([\w.-]++[\"']?\s*+(?:=(?!=)|:(?!:)))\s*[^\s>].*", re.IGNORECASE
+)
 _BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 #: Keys that are recognised by how they begin: Hugging Face, GitHub, GitLab, OpenAI, Slack, AWS.
 _ISSUED = re.compile(r"\b(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA)[A-Za-z0-9]{16,}[\w-]*")
-_URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
+_URL = re.compile(r"(?<![\w+.-])[\w+.-]++://[^\s\"'<>]+")
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@+[\w-][\w.-]*(?::[~/]\S*)?")
 _IP = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])(?::\d+)?")
 #: ``--user alice`` of a command line.
@@ -80,9 +85,11 @@ _NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
 #: Values that say nothing of a machine: numbers, shapes, truth values, as in ``bs=32`` and ``in=[2048,7168]``.
 _PLAIN = rf"(?:[\[(]*-?{_NUMBER}(?:[\s,x\[\]()-]+{_NUMBER})*[\])]*|True|False|None)(?=[\])}}]|[,;]?(?:\s|$))"
 #: ``KEY=value``. An environment's variable (all capitals) may hold blanks: it ends at the next one, or with the line.
-_VARIABLE = re.compile(rf"(?<![\w.])([A-Z][A-Z0-9_]*=)(?!=|{_PLAIN})[^\n]*?(?=\s+[A-Za-z_][\w.]*=|$)", re.MULTILINE)
+_VARIABLE = re.compile(
+    rf"(?<![\w.])([A-Z][A-Z0-9_]*=)(?!=|{_PLAIN})[^\n]*?(?=\s{{1,64}}[A-Za-z_][\w.]{{0,255}}=|$)", re.MULTILINE
+)
 _ASSIGNED = re.compile(
-    rf"(?<![\w.])(?!operator=)([A-Za-z_][\w.-]*=)(?!=|{_PLAIN})(?:\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|[^\s\"'])+"
+    rf"(?<![\w.-])([\d.-]*+(?!operator=)[A-Za-z_][\w.-]*+=)(?!=|{_PLAIN})(?:\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|[^\s\"'])+"
 )
 
 _PART = r"[^\s/\\:;,|()\[\]{}<>\"'`=]+"
@@ -90,8 +97,8 @@ _PART = r"[^\s/\\:;,|()\[\]{}<>\"'`=]+"
 #: where it runs through a directory of homes.
 _QUOTED_PATH = re.compile(r"(?<=([\"'`]))(?:~[\w.-]*|[A-Za-z]:)?[/\\](?!\s)[^\"'`\n]*(?=\1)")
 _PATH = re.compile(
-    rf"(?<![\w.)\]>*~])(?:~[\w.-]*|[A-Za-z]:(?=[/\\]))?[/\\]+{_PART}(?:[/\\]+{_PART})*[/\\]*"
-    rf"|(?<!\w)(?:[\w.-]*[/\\]+)*(?:home|Users)[/\\]+{_PART}(?:[/\\]+{_PART})*[/\\]*"
+    rf"(?<![\w.)\]>*~])(?:~[\w.-]*|[A-Za-z]:(?=[/\\]))?[/\\]{{1,8}}{_PART}(?:[/\\]+{_PART})*[/\\]*"
+    rf"|(?<![\w./\\-])(?:[\w.-]*+[/\\]++)*(?:[\w.-]*[.-])?(?:home|Users)[/\\]+{_PART}(?:[/\\]+{_PART})*[/\\]*"
 )
 _FILE_NAME = re.compile(r"[\w+-][\w.+-]*\.[A-Za-z]{1,6}\d?")
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 
 from profkit.model.run import form
-from profkit.readers import GZIP_MAGIC
+from profkit.readers.files import Input
 from profkit.readers.json_stream import ArrayStream
 from profkit.scrub.fields import Field, field, kept_text
 
@@ -111,8 +111,8 @@ def scrub(source: Path, target: Path) -> None:
     Raises:
         ProfkitError: the source is damaged, or no JSON with events.
     """
-    with source.open("rb") as file:
-        compressed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    with Input(source) as file:
+        compressed = file.compressed
     stream = ArrayStream(source, "traceEvents", _Event)
     scrubber = _Scrubber()
     with target.open("wb") as raw:
@@ -141,7 +141,7 @@ def _write(write: Callable[[bytes], object], stream: ArrayStream[_Event], scrubb
 
 def _header(raw: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
     """The kept values; what a wrapper put under ``metadata`` counts where it does not stand at the top."""
-    values = {k: msgspec.json.decode(raw[k]) for k in (*_HEADER, "metadata") if k in raw}
+    values = {k: _decoded(raw[k]) for k in (*_HEADER, "metadata") if k in raw}
     nested = values.pop("metadata", None)
     for key, value in nested.items() if isinstance(nested, dict) else ():
         values.setdefault(key, value)
@@ -220,7 +220,7 @@ def _arguments(args: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
         if key in _NUMBERS and _as_written(raw):
             kept[key] = raw
         elif key in _TEXTS:
-            value = _TEXTS[key](msgspec.json.decode(raw))
+            value = _TEXTS[key](_decoded(raw))
             if value is not None:
                 kept[key] = msgspec.Raw(msgspec.json.encode(value))
     return kept
@@ -233,5 +233,13 @@ def _as_written(raw: msgspec.Raw) -> bool:
 
 def _plain_text(raw: msgspec.Raw | None) -> str:
     """The text that the JSON text `raw` is; "" where it is none."""
-    value = msgspec.json.decode(raw) if raw is not None else None
+    value = _decoded(raw) if raw is not None else None
     return value if isinstance(value, str) else ""
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    """The value of a JSON text that nothing has looked into; None where it is malformed."""
+    try:
+        return msgspec.json.decode(bytes(raw).decode("utf-8", "replace"))
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -137,3 +137,18 @@ def test_a_recorded_trace_loses_its_user_and_the_paths_of_its_sources(tmp_path: 
     known = [b"mojif", b"pyper:trainer", b"/tmp/"]
     assert all(word in all_bytes(source) for word in known)
     assert [word for word in known if word in all_bytes(tmp_path / "clean.json.gz")] == []
+
+
+def test_arguments_of_another_kind_are_absent_before_and_after(tmp_path: Path) -> None:
+    # GIVEN a shape with a text in it, a device that is no number, and a text that is not UTF-8
+    args = {"device": "X", "stream": 7, "correlation": 1, "grid": [1, "/home/alice/x", 1], "block": [64, 1, 1]}
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 3, "tid": 7, "ts": 1, "dur": 2, "args": args}
+    launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "ts": 0, "dur": 1}
+    text = json.dumps({"traceEvents": [kernel, {**launch, "args": {"correlation": 1, "kernel": "BYTES"}}]})
+    source, target = tmp_path / "trace.json", tmp_path / "scrubbed.json"
+    source.write_bytes(text.encode().replace(b"BYTES", b"a\xff"))
+
+    scrub(source, target, force=False)
+
+    ops = readers.read(target, detail=True).ops
+    assert ops[["device", "grid_x", "grid_y", "block_x"]].to_numpy().tolist() == [[3, -1, -1, 64]]

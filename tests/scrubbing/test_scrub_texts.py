@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,14 @@ def test_filtering_twice_changes_nothing_and_layers_stay(text: str) -> None:
     clean = kept(text)
     assert kept(clean) == clean
     assert re.findall(LAYER, clean) == re.findall(LAYER, text)
+
+
+@pytest.mark.parametrize(
+    "piece", ["x", "a.", "a-", "/", "a/", "\\", "A= ", "secret", "secret ", "ab:", "a@", "a::", "a=(1"]
+)
+def test_a_long_text_takes_no_longer_than_its_length(piece: str) -> None:
+    began = time.perf_counter()
+    kept(piece * (60_000 // len(piece)))
+
+    # Where each character looks to the end it takes a minute.
+    assert time.perf_counter() - began < 10
