@@ -6,7 +6,6 @@ An entry of `FORMATS` says all that the rest of profkit must know of a format; w
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -14,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from profkit.errors import ProfkitError
+from profkit.readers.files import begins
 
 if TYPE_CHECKING:
     from profkit.model.trace import Trace
 
-#: Enough for every format's first keys; headers of Kineto files with many ranks run to tens of kilobytes.
-HEAD_BYTES = 64 * 1024
-GZIP_MAGIC = b"\x1f\x8b"
+#: How much of a file tells its format: the first is enough for most; the headers of jobs with many process groups, and
+#: keys in another order, push what tells it far into the file.
+HEAD_BYTES = (64 << 10, 16 << 20)
 SQLITE_MAGIC = b"SQLite format 3\x00"
 #: The name of the dispatch profiler's file; here, so that the command line can know it without the tables.
 DISPATCH_FILE = "dispatch.json"
@@ -82,7 +82,7 @@ class Format:
 _ROCPROF_CSV = Files(
     re.compile(
         r"^(.*?)_?(?:(?:kernel|marker_api|hip_api|hip_runtime_api|hsa_api|rccl_api|memory_copy|"
-        r"memory_allocation|scratch_memory|counter_collection)_trace|agent_info)\.csv$"
+        r"memory_allocation|scratch_memory|counter_collection)_trace|agent_info)\.csv(?:\.gz)?$"
     ),
     shown="kernel_trace.csv",
 )
@@ -151,7 +151,7 @@ def without_companions(paths: Sequence[Path]) -> list[Path]:
         key, shown = (path, ""), False
         for files in (entry.files for entry in FORMATS if entry.files is not None):
             if (found := files.name.match(path.name)) is not None:
-                key, shown = (path.parent, found[1]), path.name.endswith(files.shown)
+                key, shown = (path.parent, found[1]), path.name.removesuffix(".gz").endswith(files.shown)
         if key not in kept or shown:
             kept[key] = path
     return list(kept.values())
@@ -163,32 +163,18 @@ def _reader(path: Path) -> Reader:
             reader = cast(Reader, import_module(entry.module))
             if reader.sniff(b"", path):
                 return reader
-    head = _head(path)
-    for entry in FORMATS:
-        if head.startswith(entry.begins):
-            reader = cast(Reader, import_module(entry.module))
-            if reader.sniff(head, path):
-                return reader
+    head = b""
+    for size in HEAD_BYTES:
+        read_before, head = len(head), begins(path, size)
+        if not head:
+            raise ProfkitError(f"{path} is empty.")
+        if len(head) == read_before:
+            break
+        for entry in FORMATS:
+            if head.startswith(entry.begins):
+                reader = cast(Reader, import_module(entry.module))
+                if reader.sniff(head, path):
+                    return reader
     from profkit.readers import refused
 
-    raise refused.refuse(head, path)
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-    except FileNotFoundError:
-        raise ProfkitError(f"{path}: no such file.") from None
-    except IsADirectoryError:
-        raise ProfkitError(f"{path} is a directory without run.json; give a run directory or a trace file.") from None
-    except OSError as error:
-        raise ProfkitError(f"{path} cannot be read: {error.strerror}.") from None
-    if not head:
-        raise ProfkitError(f"{path} is empty.")
-    if not head.startswith(GZIP_MAGIC):
-        return head
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
-    except zlib.error as error:
-        raise ProfkitError(f"{path} is damaged: its gzip data cannot be decompressed ({error}).") from None
+    raise refused.refuse(head[: HEAD_BYTES[0]], path)

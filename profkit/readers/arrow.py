@@ -8,13 +8,16 @@ integers take about 0.7 s, through Python's sqlite3 about 3 s.
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Timer
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
@@ -26,6 +29,8 @@ import pyarrow.compute as pc
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import NONE
+from profkit.readers import SQLITE_MAGIC
+from profkit.readers.files import unpacked
 
 #: Rows in one Arrow batch: large enough that per-batch costs vanish, small enough to stay in cache.
 BATCH_ROWS = 1 << 16
@@ -36,6 +41,15 @@ _CHUNK = 20_000
 
 #: An integer as a float or as bytes, as `repr` writes them.
 _LIKE_INTEGER = re.compile(r"b'-?\d+'|-?\d+\.0")
+
+#: What is done in SQL may take this long, and longer the more there is to read.
+_SECONDS, _BYTES_PER_SECOND = 30, 1e6
+#: Bytes of SQLite's file header and of its write-ahead log's.
+_HEADER_BYTES, _LOG_HEADER = 100, 32
+PARQUET_MAGIC = b"PAR1"
+_VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\b", re.IGNORECASE)
+_QUOTED = re.compile(r'"([^"]+)"')
+_AGAIN = "Copy or export it again."
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -299,43 +313,58 @@ class Tables(ABC):
         """The rows that `where` chooses, with the columns `integers` and `texts`."""
 
 
-def read_only_uri(path: Path) -> str:
-    """A SQLite URI that can neither change `path` nor leave files beside it.
-
-    A database with a pending write-ahead log must be read through it, which needs locks; all others are immutable.
-    """
-    log = path.with_name(path.name + "-wal")
-    flags = "mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"
-    return f"file:{quote(str(path.resolve()))}?{flags}"
-
-
 def quoted(identifier: str) -> str:
     """`identifier` as a quoted SQL name."""
     return '"' + identifier.replace('"', '""') + '"'
 
 
 class Database(Tables):
-    """A SQLite file opened read-only. The schema is probed, since every version of a format has other columns.
+    """A SQLite file, plain or gzipped, opened so that it can neither be changed nor get files beside it. The schema is
+    probed, since every version of a format has other columns. Of what it holds only plain tables are read: a view or a
+    virtual table is a program, which may give rows that nobody recorded, and without end.
 
     Args:
         path: the file.
 
+    Attributes:
+        uri: by which SQLite opens it.
+
     Raises:
-        ProfkitError: it is missing, unreadable or no intact SQLite database.
+        ProfkitError: it is missing, unreadable, no whole SQLite database, or one that is being written.
     """
 
     def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise ProfkitError(f"{path}: no such file.")
-        self._uri = read_only_uri(path)
+        self._unpacked = unpacked(path)
+        file = path if self._unpacked is None else Path(self._unpacked.name)
+        _check_whole(path, file)
+        self._size = file.stat().st_size
+        self.uri = f"file:{quote(str(file.resolve()))}?mode=ro&immutable=1"
+        self._counted: dict[str, int] = {}
         try:
-            self._sqlite = sqlite3.connect(self._uri, uri=True)
+            # Another thread ends what takes too long.
+            self._sqlite = sqlite3.connect(self.uri, uri=True, check_same_thread=False)
             # A name is no reason to refuse a trace: texts from C may be cut in the middle of a character.
             self._sqlite.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            names = self._sqlite.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
+            objects = self._sqlite.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise ProfkitError(f"{path} cannot be read as SQLite ({error}). Export or copy it again.") from None
-        super().__init__(path, (str(name) for (name,) in names))
+        tables = {str(name) for kind, name, sql in objects if kind == "table" and not _VIRTUAL.match(str(sql))}
+        #: Views and virtual tables.
+        self.computed = frozenset(str(name) for kind, name, _ in objects if kind in ("table", "view")) - tables
+        super().__init__(path, tables)
+
+    def refuse_computed(self, read: re.Pattern[str]) -> None:
+        """Refuse views and virtual tables whose names are those of the tables that a reader wants.
+
+        Raises:
+            ProfkitError: there is one.
+        """
+        found = sorted(name for name in self.computed if read.fullmatch(name))
+        if found:
+            raise ProfkitError(
+                f"{self.path}: {found[0]} is a view or a virtual table, and profkit reads plain tables alone. Give the "
+                "file as the profiler or its exporter wrote it."
+            )
 
     def __enter__(self) -> Database:
         return self
@@ -353,10 +382,16 @@ class Database(Tables):
         Raises:
             ProfkitError: SQLite reports an error, e.g. a damaged page.
         """
+        # Where it has too little time, SQLite says that it was interrupted.
+        timer = Timer(_SECONDS + self._size / _BYTES_PER_SECOND, self._sqlite.interrupt)
+        timer.daemon = True
+        timer.start()
         try:
             return self._sqlite.execute(sql, parameters).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._damaged(f"{self.path}, {_table_of(sql)}", error) from None
+        finally:
+            timer.cancel()
 
     def select(
         self, table: str, integers: Mapping[str, str], texts: Mapping[str, str] | None = None, *, rest: str = ""
@@ -397,23 +432,45 @@ class Database(Tables):
         from adbc_driver_manager import Error as AdbcError
         from adbc_driver_sqlite import dbapi
 
+        rows = {name: self._rows_of(name) for name in self.tables & {table, *_QUOTED.findall(source)}}
+        left = rows[table]
         option = adbc_driver_sqlite.StatementOptions.BATCH_ROWS.value
         try:
             with (
-                dbapi.connect(self._uri) as connection,
+                dbapi.connect(self.uri) as connection,
                 connection.cursor(adbc_stmt_kwargs={option: str(BATCH_ROWS)}) as cursor,
             ):
                 cursor.execute(f"SELECT {', '.join(columns)} FROM {source}")
-                yield from cursor.fetch_record_batch()
+                for batch in cursor.fetch_record_batch():
+                    left -= len(batch)
+                    if left < 0:
+                        raise ProfkitError(
+                            f"{self._place(table)}: its rows refer to others by ids that are not unique. {_AGAIN}"
+                        )
+                    yield batch
         except (AdbcError, OSError) as error:
             raise self._damaged(self._place(table), error) from None
+
+    def _rows_of(self, table: str) -> int:
+        """How many rows `table` has. Pages that refer to one another give rows without end, and the driver that reads
+        them cannot be stopped; so they are counted first.
+
+        Raises:
+            ProfkitError: more than the file has room for, or counting them does not end.
+        """
+        if table not in self._counted:
+            ((rows,),) = self.rows(f"SELECT count(*) FROM {quoted(table)}")
+            if rows > self._size:
+                raise ProfkitError(f"{self._place(table)}: {rows} rows are more than the file has room for. {_AGAIN}")
+            self._counted[table] = rows
+        return self._counted[table]
 
     def _halves(self, table: str) -> list[str]:
         try:
             # Each alone is a look at one end of the table; asked for together they are a walk through all of it.
             ends = ", ".join(f"(SELECT {end}(rowid) FROM {quoted(table)})" for end in ("min", "max"))
             ((low, high),) = self._sqlite.execute(f"SELECT {ends}").fetchall()
-        except sqlite3.OperationalError:  # a view, or a table WITHOUT ROWID
+        except sqlite3.OperationalError:  # a table WITHOUT ROWID
             return [""]
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._damaged(self._place(table), error) from None
@@ -423,15 +480,57 @@ class Database(Tables):
         return [f"WHERE rowid <= {middle}", f"WHERE rowid > {middle}"]
 
     def _damaged(self, place: str, error: Exception) -> ProfkitError:
-        return ProfkitError(f"{place}: cannot be read ({' '.join(str(error).split())}). Export the report again.")
+        return ProfkitError(f"{place}: cannot be read ({' '.join(str(error).split())}). {_AGAIN}")
+
+
+def _check_whole(path: Path, file: Path) -> None:
+    """Whether the database in `file` has all its pages, and none of them beside it.
+
+    Args:
+        path: for messages.
+
+    Raises:
+        ProfkitError: it is cut off, or its last write has not ended.
+    """
+    beside = {suffix: file.with_name(file.name + suffix) for suffix in ("-wal", "-journal")}
+    lengths = {suffix: other.stat().st_size for suffix, other in beside.items() if other.is_file()}
+    # A log without frames is a header alone; the header of a journal that is done with is zeroed.
+    pending = lengths.get("-wal", 0) > _LOG_HEADER
+    if "-journal" in lengths:
+        with beside["-journal"].open("rb") as journal:
+            pending |= any(journal.read(len(SQLITE_MAGIC)))
+    if pending:
+        raise ProfkitError(
+            f"{path} is still being written, or its writer was killed: the file beside it, {' or '.join(lengths)}, "
+            "holds part of it. Let the profiler end. If it has, put what is pending into the file: sqlite3 "
+            f"{shlex.quote(path.name)} 'PRAGMA wal_checkpoint(TRUNCATE)'"
+        )
+    with file.open("rb") as opened:
+        head = opened.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0")
+    if not head.startswith(SQLITE_MAGIC):
+        return
+    page, pages = (int.from_bytes(head[first:last], "big") for first, last in ((16, 18), (28, 32)))
+    page = 1 << 16 if page == 1 else page
+    # Writers before SQLite 3.7 leave the number of pages as it was; then only half a page tells.
+    expected = page * pages if head[24:28] == head[92:96] else 0
+    size = file.stat().st_size
+    if size < expected or (page and size % page):
+        wanted = f"{expected:,}" if size < expected else f"a multiple of {page:,}"
+        raise ProfkitError(f"{path} is cut off: it has {size:,} bytes, and its header says {wanted}. {_AGAIN}")
 
 
 class ParquetTables(Tables):
     """A directory of Parquet files, each a table."""
 
     def __init__(self, directory: Path) -> None:
-        self._files = {path.stem: path for path in directory.glob("*.parquet")}
+        self._files = {path.stem: path for path in directory.glob("*.parquet") if path.is_file()}
         super().__init__(directory, self._files)
+        for table, path in self._files.items():
+            with path.open("rb") as file:
+                head = file.read(len(PARQUET_MAGIC))
+                file.seek(-min(len(PARQUET_MAGIC), path.stat().st_size), os.SEEK_END)
+                if not head == file.read() == PARQUET_MAGIC:
+                    raise self._damaged(table, ValueError("it is cut off, or no Parquet file"))
 
     def _names(self, table: str) -> Iterable[str]:
         import pyarrow.parquet as pq
@@ -463,7 +562,7 @@ class ParquetTables(Tables):
 
     def _damaged(self, table: str, error: Exception) -> ProfkitError:
         reason = " ".join(str(error).split())
-        return ProfkitError(f"{self._files[table]} cannot be read ({reason}). Export the report again.")
+        return ProfkitError(f"{self._files[table]} cannot be read ({reason}). {_AGAIN}")
 
 
 def _selected_texts(texts: Mapping[str, str]) -> list[str]:

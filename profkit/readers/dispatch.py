@@ -18,7 +18,7 @@ themselves start and end at order numbers after the last tick.
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,8 +28,10 @@ import numpy as np
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCHES, NODES, NONE, OP_DETAIL, OPS, RANGES, Diagnostic, Info, Process, Trace, table
+from profkit.readers.files import whole
 
 SCHEMA = "profkit.dispatch/1"
+_SCHEMA = re.compile(rb'"schema"\s*:\s*"profkit\.dispatch/1"')
 
 #: The synthetic identities: one thread, one graph, one launch of it.
 _THREAD = 1
@@ -102,7 +104,19 @@ class _Document(msgspec.Struct):
 def sniff(head: bytes, path: Path) -> bool:
     """Whether a file that begins with `head` is a dispatch recording; `path` is not looked at."""
     del path
-    return head.lstrip().startswith(b"{") and f'"{SCHEMA}"'.encode() in head[:200]
+    return head.lstrip().startswith(b"{") and _SCHEMA.search(head) is not None
+
+
+def content_of(path: Path) -> Any:
+    """The file's JSON.
+
+    Raises:
+        ProfkitError: it is none.
+    """
+    try:
+        return msgspec.json.decode(whole(path))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProfkitError(f"{path} is not valid JSON ({error}). Capture the run again.") from None
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
@@ -118,12 +132,7 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     Raises:
         ProfkitError: not JSON, another schema, or a field that is missing or holds what it cannot.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ProfkitError(f"Cannot read {path}: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        raise ProfkitError(f"{path} is not valid JSON ({error}). Capture the run again.") from None
+    content = content_of(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         found = content.get("schema") if isinstance(content, dict) else type(content).__name__
         raise ProfkitError(f"{path}: schema is {found!r}, expected {SCHEMA!r}. Capture the run with this profkit.")

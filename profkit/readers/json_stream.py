@@ -7,17 +7,15 @@ string or inside a nested array leaves it unbalanced.
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import msgspec
 
 from profkit.errors import ProfkitError
-from profkit.readers import GZIP_MAGIC
+from profkit.readers.files import Input
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -30,38 +28,13 @@ PIECE_BYTES = 8 << 20
 _TAIL_BYTES = 256 << 10
 _CUT_TRIES = 3
 
+#: A string, with its last quote in group 1 where the text does not end before it, or a bracket.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[{}\[\]]', re.DOTALL)
+#: What follows a key; group 1 is the bracket of an array.
+_COLON = re.compile(rb"\s*(?::\s*(\[)?)?")
 _CUT = re.compile(rb"\}\s*,\s*(?=\{)")
 #: Bare NaN and infinities as values of an object; a quote inside a string is escaped, so this cannot match in one.
 _NOT_FINITE = re.compile(rb'(?<!\\)("\s*:\s*)[-+]?(?:NaN|nan|Infinity|infinity|Inf|inf)(?=\s*[,}])')
-
-
-def head_of(path: Path, size: int) -> bytes:
-    """The first `size` bytes of a JSON file, plain or gzipped.
-
-    Raises:
-        ProfkitError: unreadable, or damaged within them.
-    """
-    with _opened(path) as file:
-        return _read(path, file, size, 0)
-
-
-def _opened(path: Path) -> BinaryIO:
-    try:
-        with path.open("rb") as file:
-            magic = file.read(len(GZIP_MAGIC))
-        return cast(BinaryIO, gzip.open(path, "rb")) if magic == GZIP_MAGIC else path.open("rb")
-    except OSError as error:
-        raise ProfkitError(f"{path} cannot be read: {error.strerror}.") from None
-
-
-def _read(path: Path, file: BinaryIO, size: int, already: int) -> bytes:
-    try:
-        return file.read(size)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ProfkitError(
-            f"{path}: the gzip data ends or is damaged after byte {already} of the decompressed text "
-            f"({error}). Copy the file again, or record it again and let the profiler finish writing."
-        ) from None
 
 
 class ArrayStream(Generic[T]):
@@ -93,7 +66,7 @@ class ArrayStream(Generic[T]):
         Raises:
             ProfkitError: truncated or malformed JSON or gzip, or no such array.
         """
-        with _opened(self._path) as file:
+        with Input(self._path) as file:
             head, rest = self._find_array(file)
             wanted = self._piece_bytes
             while not self._ended:
@@ -109,34 +82,39 @@ class ArrayStream(Generic[T]):
                 wanted = self._piece_bytes
             yield self._last_piece(head, rest)
 
-    def _more(self, file: BinaryIO, size: int) -> bytes:
-        data = _read(self._path, file, max(size, 1), self._read)
-        self._read += len(data)
+    def _more(self, file: Input, size: int) -> bytes:
+        data = file.read(max(size, 1))
+        self._read = file.position
         self._ended = not data
         return data
 
-    def _find_array(self, file: BinaryIO) -> tuple[bytes, bytes]:
-        """The document up to and including the array's bracket, and what was read after it."""
-        pattern = re.compile(rb'"' + re.escape(self._key.encode()) + rb'"\s*:\s*\[')
-        text, searched = b"", 0
+    def _find_array(self, file: Input) -> tuple[bytes, bytes]:
+        """The document up to and including the array's bracket, and what was read after it.
+
+        Every token is looked at once, and the pieces grow, so that it takes as long as the text is.
+        """
+        key = b'"' + self._key.encode() + b'"'
+        text, place, depth = b"", 0, 0
         while not self._ended:
-            text += self._more(file, self._piece_bytes)
-            if text.lstrip()[:1] == b"[":
-                first = text.index(b"[") + 1
+            text += self._more(file, max(self._piece_bytes, len(text)))
+            if place == 0 and text.lstrip()[:1] == b"[":
                 self._bare = True
-                return b'{"' + self._key.encode() + b'":[', text[first:]
-            for found in pattern.finditer(text, searched):
-                if self._is_top_level(text[: found.end()]):
-                    return text[: found.end()], text[found.end() :]
-            searched = max(0, len(text) - 64)
+                return b"{" + key + b":[", text.lstrip()[1:]
+            for token in _TOKEN.finditer(text, place):
+                place = token.start()
+                if token[1] is None:
+                    depth += 1 if token[0] in b"{[" else -1
+                elif not token[1]:
+                    break
+                elif depth == 1 and token[0] == key:
+                    colon = _COLON.match(text, token.end())
+                    if colon is not None and colon[1]:
+                        return text[: colon.end()], text[colon.end() :]
+                    if colon is not None and colon.end() == len(text):
+                        break
+                place = token.end()
         self._check_json(text)
         raise ProfkitError(f'{self._path}: no "{self._key}" array, so this is no trace in the Chrome JSON format.')
-
-    def _is_top_level(self, head: bytes) -> bool:
-        try:
-            return self._key in _HEADER.decode(head + b"]}")
-        except msgspec.DecodeError:
-            return False
 
     def _cut_piece(self, text: bytes) -> tuple[list[T] | None, int]:
         """The items up to the last possible cut, and the bytes used; None where a longer text is needed."""

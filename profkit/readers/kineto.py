@@ -25,15 +25,13 @@ from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Process, Trace
 from profkit.model.wording import are, counted, were
 from profkit.readers.events import RANGE_DOMAINS, Columns, EventRows
-from profkit.readers.json_stream import ArrayStream, head_of
+from profkit.readers.json_stream import ArrayStream
 from profkit.readers.rows import Texts, broken_rows, call_name, integers, launch_api, microseconds_to_ns
 
 #: In the arguments of every event of legacy rocprof's JSON, which is a Chrome trace like Kineto's.
 LEGACY_ROCPROF_KEY = b'"BeginNs"'
 _SNIFF_KEYS = re.compile(rb'"(?:traceEvents|deviceProperties|distributedInfo|baseTimeNanoseconds)"\s*:')
-_EVENT = re.compile(rb'\{[^{}]*"ph"\s*:\s*"[A-Za-z]"')
-#: Headers of jobs with many process groups push the events far into the file.
-_SNIFF_LIMIT = 16 << 20
+_EVENT = re.compile(rb'"ph"\s*:\s*"[A-Za-z]"')
 
 #: Categories of GPU activities, today's and those of 2021 (PyTorch 1.8), to kinds of op.
 _OP_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
@@ -47,6 +45,8 @@ class _Args(msgspec.Struct, gc=False):
     """Untyped, since a key means another thing on other rows: a HIP call's ``stream`` is a pointer's text."""
 
     correlation: Any = None
+    #: Of JAX's profiler, whose events are like these and have no category.
+    hlo_module: Any = None
     device: Any = None
     stream: Any = None
     kernel: Any = None
@@ -85,12 +85,8 @@ def sniff(head: bytes, path: Path) -> bool:
     """Whether a file that begins with `head` (decompressed) is Kineto's: an object with `traceEvents`, or events."""
     text = head.lstrip()
     if text[:1] == b"[":
-        return _EVENT.search(text[:4096]) is not None
-    if text[:1] != b"{" or LEGACY_ROCPROF_KEY in text:
-        return False
-    if _SNIFF_KEYS.search(text):
-        return True
-    return len(head) >= 1 << 16 and b'"traceEvents"' in head_of(path, _SNIFF_LIMIT)
+        return _EVENT.search(text) is not None
+    return text[:1] == b"{" and LEGACY_ROCPROF_KEY not in text and _SNIFF_KEYS.search(text) is not None
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
@@ -107,6 +103,11 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     reader = _Reader(detail=detail)
     for batch in stream.batches():
         reader.add(batch)
+    if not reader.found and reader.is_jax:
+        raise ProfkitError(
+            f"{path} is a trace of JAX's profiler, which names no launch of a kernel. Record under nsys profile "
+            "--cuda-graph-trace=node, or rocprofv3, with a range named layers.N around each layer."
+        )
     if not reader.found:
         raise ProfkitError(
             f"{path}: no GPU activity, API call or range among its events. Record with "
@@ -136,6 +137,7 @@ class _Reader:
         self._text_threads = Texts()
         #: By code of `call_names`: the API's index in `LAUNCH_APIS`, `NONE` for a call that launches nothing.
         self._apis: list[int] = []
+        self.is_jax = False
 
     @property
     def found(self) -> bool:
@@ -146,6 +148,7 @@ class _Reader:
         for event in events:
             if event.ph == "X":
                 groups[event.cat].append(event)
+        self.is_jax |= any(e.args is not None and e.args.hlo_module is not None for e in groups[None])
         for category, group in groups.items():
             if category in _OP_KINDS:
                 self._add_ops(_OP_KINDS[category], group)
@@ -160,9 +163,9 @@ class _Reader:
         columns["kind"] = np.full(len(events), OP_KINDS.index(kind), np.int8)
         columns["name"] = self._rows.op_names.codes([e.name or "" for e in events])
         # Old traces give device and stream only as the row's pid and tid.
-        rows = list(zip(args, events, strict=True))
-        columns["device"] = integers([e.pid if a.device is None else a.device for a, e in rows])
-        columns["stream"] = integers([e.tid if a.stream is None else a.stream for a, e in rows])
+        for column, place in (("device", "pid"), ("stream", "tid")):
+            given = integers([getattr(a, column) for a in args])
+            columns[column] = np.where(given == NONE, integers([getattr(e, place) for e in events]), given)
         columns["correlation"] = integers([a.correlation for a in args])
         # 0 says that the op is in no graph.
         columns["graph"] = integers([a.graph or NONE for a in args])
@@ -311,11 +314,15 @@ def _launch_shape(args: Sequence[Any]) -> dict[str, npt.NDArray[np.int64]]:
         "shared_memory": integers([a.shared_memory for a in args]),
     }
     for prefix in ("grid", "block"):
-        # Three sizes; whatever else stands there says nothing.
-        sizes = [value if isinstance(value := getattr(a, prefix), list) else () for a in args]
+        # Three integers; whatever else stands there says nothing.
+        sizes = [value if _is_size(value := getattr(a, prefix)) else (NONE, NONE, NONE) for a in args]
         for place, axis in enumerate("xyz"):
-            columns[f"{prefix}_{axis}"] = integers([s[place] if len(s) > place else NONE for s in sizes])
+            columns[f"{prefix}_{axis}"] = integers([s[place] for s in sizes])
     return columns
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(type(size) is int for size in value)
 
 
 # -- what stands beside the events ------------------------------------------------------------------------------------

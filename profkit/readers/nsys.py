@@ -7,6 +7,7 @@ or a range refers to are read: the string table of an export also holds the reco
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ from profkit.model.trace import (
     table,
 )
 from profkit.model.wording import are, counted, were
-from profkit.readers.arrow import Arrays, Coded, Database, Integers, Like, OneOf, ParquetTables, Tables
+from profkit.readers.arrow import PARQUET_MAGIC, Arrays, Coded, Database, Integers, Like, OneOf, ParquetTables, Tables
+from profkit.readers.files import begins
 from profkit.readers.rows import broken_rows, call_name, launch_api, module_path, set_aside_note, sorted_ranges
 
 KERNELS, COPIES, SETS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -62,15 +64,16 @@ _DETAIL = {
         "shared_memory": ("staticSharedMemory", "dynamicSharedMemory"),
     }.items()
 }
-_PARQUET_MAGIC = b"PAR1"
+#: The names of an export's tables, which must be no views.
+_READ = re.compile(rf"[A-Z][A-Z0-9_]+|{STRINGS}")
 
 
 def sniff(head: bytes, path: Path) -> bool:
     """Whether `path` is an export: an SQLite file, a directory of Parquet files, or one of these."""
-    if path.is_dir() or head.startswith(_PARQUET_MAGIC):
+    if path.is_dir() or head.startswith(PARQUET_MAGIC):
         return is_nsys(ParquetTables(path if path.is_dir() else path.parent).tables)
     with Database(path) as database:
-        return is_nsys(database.tables)
+        return is_nsys(database.tables | database.computed)
 
 
 def is_nsys(tables: Set[str]) -> bool:
@@ -88,17 +91,11 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     Raises:
         ProfkitError: not an nsys export, damaged, or a table lacks a column that is needed.
     """
-    if path.is_dir() or _is_parquet(path):
+    if path.is_dir() or begins(path, len(PARQUET_MAGIC)) == PARQUET_MAGIC:
         return _trace(ParquetTables(path if path.is_dir() else path.parent), "nsys parquet", detail=detail)
     with Database(path) as database:
+        database.refuse_computed(_READ)
         return _trace(database, "nsys sqlite", detail=detail)
-
-
-def _is_parquet(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
 
 
 def _trace(tables: Tables, format_name: str, *, detail: bool) -> Trace:

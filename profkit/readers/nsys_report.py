@@ -17,6 +17,7 @@ from pathlib import Path
 from profkit.errors import ProfkitError
 from profkit.model.trace import Diagnostic, Trace
 from profkit.readers import SQLITE_MAGIC, nsys
+from profkit.readers.files import Input, begins
 from profkit.readers.installed import NSYS, Installed, export_command, release
 
 #: What a report begins with; 2023.4 writes its version behind it, as 2023@4@4@54-….
@@ -41,6 +42,11 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     Raises:
         ProfkitError: no nsys that can open the report, an export that fails, or an unusable export.
     """
+    with Input(path) as file:
+        if file.compressed:
+            raise ProfkitError(
+                f"{path} is a report of Nsight Systems, packed. Unpack it: gunzip {shlex.quote(path.name)}"
+            )
     with _exported(path) as (export, note):
         trace = nsys.read(export, detail=detail)
     diagnostics = (*trace.info.diagnostics, note)
@@ -80,8 +86,7 @@ def _is_replaceable(export: Path) -> bool:
 def _is_export(path: Path) -> bool:
     if not path.is_file():
         return False
-    with path.open("rb") as file:
-        head = file.read(len(SQLITE_MAGIC))
+    head = begins(path, len(SQLITE_MAGIC))
     return head == SQLITE_MAGIC and nsys.sniff(head, path)
 
 
@@ -105,8 +110,7 @@ def _nsys_for(report: Path) -> Installed:
 
 def report_version(report: Path) -> str | None:
     """The version that wrote `report`, e.g. ``2025.3.1.90``; None where the report does not say."""
-    with report.open("rb") as file:
-        found = _HEADER.match(file.read(80))
+    found = _HEADER.match(begins(report, 80))
     return found[1].decode().replace("@", ".") if found else None
 
 

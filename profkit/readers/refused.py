@@ -72,6 +72,20 @@ _CSV: _Rows = (
 )
 
 
+#: What is no trace yet, by how it begins.
+_WRAPPED: Sequence[tuple[bytes, str]] = (
+    (b"PK\x03\x04", "is a zip archive. Unpack it, and give the trace in it."),
+    (b"\x28\xb5\x2f\xfd", "is compressed by Zstandard. Unpack it with zstd -d, or pack it with gzip."),
+    (b"\xfd7zXZ\x00", "is compressed by xz. Unpack it with xz -d, or pack it with gzip."),
+    (b"BZh", "is compressed by bzip2. Unpack it with bzip2 -d, or pack it with gzip."),
+    (
+        b"version https://git-lfs.github.com/spec/",
+        "is a Git LFS pointer and not the file. Fetch that with git lfs pull.",
+    ),
+    *((mark, "is a text in UTF-16. Save it in UTF-8.") for mark in (b"\xff\xfe", b"\xfe\xff")),
+)
+
+
 def refuse(head: bytes, path: Path) -> ProfkitError:
     """Why the file that begins with `head` (decompressed) is not read, for files that no reader accepts.
 
@@ -82,9 +96,12 @@ def refuse(head: bytes, path: Path) -> ProfkitError:
     Returns:
         The error to raise: for a known format what to record instead, for others what profkit reads.
     """
-    text = head.lstrip(b"\xef\xbb\xbf").lstrip()
+    text = head.lstrip()
     if not text:
         return ProfkitError(f"{path} is empty. {SUPPORTED}.")
+    for begins, what in _WRAPPED:
+        if head.startswith(begins):
+            return ProfkitError(f"{path} {what}")
     if head.startswith(SQLITE_MAGIC):
         rows, texts = _DATABASES, [head.decode("latin-1")]
     elif text[:1] in (b"{", b"["):

@@ -51,6 +51,8 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     versions: set[str] = set()
     with Database(path) as database:
         suffixes = _suffixes(database)
+        for suffix in suffixes:
+            database.refuse_computed(re.compile(rf"rocpd_\w+{suffix}" if suffix else r"rocpd_[a-z_]+"))
         if not suffixes:
             raise ProfkitError(f"{path} is an SQLite database but no rocpd: it has no table {_DISPATCHES}_….")
         for suffix in suffixes:
@@ -63,8 +65,8 @@ def read(path: Path, *, detail: bool = False) -> Trace:
 
 
 def _suffixes(database: Database) -> list[str]:
-    """What the table names of each run end in; "" where they are plain. Views have plain names too."""
-    found = [m[1] for name in sorted(database.tables) if (m := _GUID_TABLE.match(name))]
+    """What the table names of each run end in; "" where they are plain. Views over them have plain names."""
+    found = [m[1] for name in sorted(database.tables | database.computed) if (m := _GUID_TABLE.match(name))]
     return [s for s in found if s] or found
 
 

@@ -13,6 +13,7 @@ import contextlib
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCH_APIS, NONE, Diagnostic, Trace
 from profkit.model.wording import counted, have, were
+from profkit.readers.files import whole
 from profkit.readers.rocm import RocmRows, copy_name, is_marker_range, kernel_name, mapped, record_with
 from profkit.readers.rows import Texts, call_name, launch_api
 
@@ -35,15 +37,17 @@ _ROLES: dict[str, tuple[frozenset[str], str]] = {
     "calls": (frozenset({"domain", "function", "start_timestamp", "end_timestamp"}), "function"),
     "agents": (frozenset({"node_id", "agent_type", "product_name"}), "product_name"),
 }
+#: More than any writer's: each counter has one.
+_MOST_COLUMNS = 10_000
 #: The kinds of file in one run, as rocprofv3 names them after the prefix.
 _KINDS = "kernel|memory_copy|marker_api|marker|hip_api|hip_runtime_api|hip_compiler_api|hip|hip_runtime|hip_compiler"
-_NAME = re.compile(rf"^(?P<prefix>.+)_(?:(?:{_KINDS}|\w+_api)_trace|agent_info)\.csv$")
-_COMPANIONS = re.compile(rf"^(?:(?:{_KINDS})_trace|agent_info)\.csv$")
+_NAME = re.compile(rf"^(?P<prefix>.+)_(?:(?:{_KINDS}|\w+_api)_trace|agent_info)\.csv(?:\.gz)?$")
+_COMPANIONS = re.compile(rf"^(?:(?:{_KINDS})_trace|agent_info)\.csv(?:\.gz)?$")
 
 
 def header_of(line: bytes) -> list[str]:
     """Column names in lower case with underscores: writers differ in case (``VGPR_Count``, ``Vgpr_Count``)."""
-    text = line.decode("utf-8-sig", errors="replace").strip()
+    text = line.decode("utf-8", errors="replace").strip()
     return [name.strip().strip('"').lower().replace("-", "_").replace(" ", "_") for name in text.split(",")]
 
 
@@ -86,10 +90,11 @@ def read(path: Path, *, detail: bool = False) -> Trace:
 
 
 def _companions(path: Path, prefix: str) -> list[Path]:
-    """The other files of the run."""
-    start = prefix + "_"
-    siblings = sorted(p for p in path.parent.iterdir() if p.name.startswith(start) and p != path)
-    return [p for p in siblings if _COMPANIONS.match(p.name.removeprefix(start))]
+    """The other files of the run; of one that lies there packed and unpacked, the unpacked."""
+    start, own = prefix + "_", path.name.removesuffix(".gz")
+    siblings = sorted((p for p in path.parent.iterdir() if p.name.startswith(start)), reverse=True)
+    others = {p.name.removesuffix(".gz"): p for p in siblings if _COMPANIONS.match(p.name.removeprefix(start))}
+    return sorted(p for name, p in others.items() if name != own)
 
 
 def _part(path: Path) -> _Part | None:
@@ -98,10 +103,7 @@ def _part(path: Path) -> _Part | None:
     Raises:
         ProfkitError: unreadable, or a row that does not fit the header, with its line.
     """
-    try:
-        head, _, body = path.read_bytes().partition(b"\n")
-    except OSError as error:
-        raise ProfkitError(f"{path} cannot be read: {error.strerror}.") from None
+    head, _, body = whole(path).partition(b"\n")
     role = role_of(head)
     return None if role is None else _Part(path, role, header_of(head), body)
 
@@ -119,7 +121,9 @@ class _Part:
     def __init__(self, path: Path, role: str, names: list[str], body: bytes) -> None:
         self.path, self.role, self.names = path, role, names
         self.mended_rows = 0
-        twice = [name for name in self.names if self.names.count(name) > 1]
+        if len(names) > _MOST_COLUMNS:
+            raise ProfkitError(f"{path}, line 1: {len(names):,} columns are none of rocprofv3's. Copy it again.")
+        twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ProfkitError(f"{path}, line 1: column {twice[0]} stands there twice. Record or copy it again.")
         self._free = self.names.index(_ROLES[role][1])

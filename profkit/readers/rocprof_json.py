@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -13,9 +14,11 @@ import numpy.typing as npt
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import LAUNCH_APIS, NONE, Trace
+from profkit.readers.files import whole
 from profkit.readers.rocm import RocmRows, copy_name, is_marker_range, kernel_name
 from profkit.readers.rows import call_name, integers, launch_api
 
+_KEY = re.compile(rb'"rocprofiler-sdk-tool"\s*:')
 _GPU = 2  # rocprofiler_agent_type_t
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -116,8 +119,9 @@ class _Document(msgspec.Struct):
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Whether a file that begins with `head` is rocprofv3's JSON."""
-    return head.lstrip()[:1] == b"{" and b'"rocprofiler-sdk-tool"' in head[:4096]
+    """Whether a file that begins with `head` is rocprofv3's JSON; `path` is not looked at."""
+    del path
+    return head.lstrip()[:1] == b"{" and _KEY.search(head) is not None
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
@@ -140,16 +144,15 @@ def read(path: Path, *, detail: bool = False) -> Trace:
 
 
 def _decode(path: Path) -> _Document:
+    text = whole(path)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Document)
-    except OSError as error:
-        raise ProfkitError(f"{path} cannot be read: {error.strerror}.") from None
+        return msgspec.json.decode(text, type=_Document)
     except msgspec.ValidationError as error:
         raise ProfkitError(f"{path}: not the JSON that rocprofv3 writes ({error}).") from None
     except msgspec.DecodeError as error:
-        size = path.stat().st_size
         raise ProfkitError(
-            f"{path}: damaged or cut off within its {size} bytes ({error}). Record it again and let rocprofv3 finish."
+            f"{path}: damaged or cut off within its {len(text)} bytes ({error}). Record it again and let rocprofv3 "
+            "finish."
         ) from None
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from profkit.errors import ProfkitError
 from profkit.model.run import RunRecord, Version, form
-from profkit.readers.dispatch import SCHEMA, Range
+from profkit.readers.dispatch import SCHEMA, Range, content_of
 from profkit.scrub.fields import field
 
 _RUN = field(RunRecord)
@@ -72,8 +72,4 @@ def scrub(source: Path, target: Path) -> None:
     Raises:
         ProfkitError: the source is no JSON.
     """
-    try:
-        content = json.loads(source.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ProfkitError(f"{source} cannot be scrubbed: it is not valid JSON ({error}).") from None
-    target.write_text(json.dumps({"schema": SCHEMA, **_RECORDING(content)}), encoding="utf-8")
+    target.write_text(json.dumps({"schema": SCHEMA, **_RECORDING(content_of(source))}), encoding="utf-8")

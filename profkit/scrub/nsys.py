@@ -8,12 +8,12 @@ filtered (`profkit.scrub.fields`). Strings come along only where a kept row refe
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from profkit.errors import ProfkitError
-from profkit.readers.arrow import quoted, read_only_uri
+from profkit.readers.arrow import Database, quoted
 from profkit.readers.nsys import (
     COPIES,
     DOMAIN,
@@ -124,26 +124,29 @@ def scrub(source: Path, target: Path) -> None:
     Raises:
         ProfkitError: the source is damaged.
     """
+    with Database(source) as database:
+        _scrub(database, target)
+
+
+def _scrub(source: Database, target: Path) -> None:
     connection = sqlite3.connect(target, uri=True)
     try:
         # As bytes, since texts from C may be cut in the middle of a character.
         connection.create_function("kept_text", 1, _kept_text, deterministic=True)
-        connection.execute("ATTACH DATABASE ? AS src", (read_only_uri(source),))
-        _Copy(connection).run()
+        connection.execute("ATTACH DATABASE ? AS src", (source.uri,))
+        _Copy(connection, source.tables).run()
         connection.commit()
         connection.execute("DETACH DATABASE src")
         connection.execute("VACUUM")
     except sqlite3.Error as error:
-        raise ProfkitError(f"{source} cannot be scrubbed: {error}. Export the report again.") from None
+        raise ProfkitError(f"{source.path} cannot be scrubbed: {error}. Export the report again.") from None
     finally:
         connection.close()
 
 
 class _Copy:
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._db = connection
-        rows = connection.execute("SELECT name FROM src.sqlite_master WHERE type IN ('table', 'view')").fetchall()
-        self._have = {str(name) for (name,) in rows}
+    def __init__(self, connection: sqlite3.Connection, have: Set[str]) -> None:
+        self._db, self._have = connection, have
 
     def run(self) -> None:
         references = []
