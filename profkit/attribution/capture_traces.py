@@ -106,7 +106,7 @@ def find(spec: Path, texts: Iterable[str]) -> CaptureFiles:
 
 def _listed(manifest: Path, present: Sequence[Path], texts: Iterable[str]) -> CaptureFiles:
     entries = _entries(manifest)
-    missing = [e["file"] for e in entries if not (manifest.parent / e["file"]).is_file()]
+    missing = [e["file"] for e in entries if not _is_beside(manifest, Path(e["file"]))]
     if missing:
         there = ", ".join(p.name for p in present[:6]) or "none"
         raise ProfkitError(
@@ -125,6 +125,11 @@ def _listed(manifest: Path, present: Sequence[Path], texts: Iterable[str]) -> Ca
             f"Of {len(entries)} capture traces, those of batch size {shown} are read, as the trace's ranges say."
         )
     return CaptureFiles(tuple(manifest.parent / e["file"] for e in fitting or entries), tuple(notes))
+
+
+def _is_beside(manifest: Path, file: Path) -> bool:
+    """Whether `file`, as the manifest names it, is in its directory or below; another place is another recording's."""
+    return not file.is_absolute() and ".." not in file.parts and (manifest.parent / file).is_file()
 
 
 def _entries(manifest: Path) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ def load(path: Path) -> Run:
     numbers = [record.digests.numbers] if record.digests and record.digests.numbers else []
     names = {"trace": [trace], "trace_sha256": record.trace_sha256 or (), "digests.numbers": numbers}
     for field, name in ((field, name) for field, given in names.items() for name in given):
-        if Path(name).name != name:
+        if Path(name).name != name or name in ("", ".."):
             raise ProfkitError(f"{file}: {field!r} must name a file in the same directory, found {name!r}.")
     run = Run(path, record)
     if not run.trace_path.exists():

@@ -77,3 +77,11 @@ def test_a_digest_of_a_file_elsewhere_is_refused(mixed: Path) -> None:
     (mixed / "run.json").write_text(json.dumps({**content, "trace_sha256": {"../trace.sqlite": "0" * 64}}))
     with pytest.raises(ProfkitError, match=r"'trace_sha256' must name a file in the same directory"):
         run_dir.load(mixed)
+
+
+@pytest.mark.parametrize("name", ["..", "", ".", "/etc", "a/b"])
+def test_a_trace_elsewhere_is_refused(mixed: Path, name: str) -> None:
+    content = json.loads((mixed / "run.json").read_text())
+    (mixed / "run.json").write_text(json.dumps({**content, "trace": name}))
+    with pytest.raises(ProfkitError, match=r"'trace' must name a file in the same directory"):
+        run_dir.load(mixed)

@@ -43,6 +43,15 @@ def test_a_file_that_the_manifest_names_and_is_not_there_is_an_error(tmp_path: P
         find(tmp_path, [])
 
 
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_file_elsewhere_is_another_recordings(tmp_path: Path, absolute: bool) -> None:
+    (tmp_path / "engine").mkdir()
+    elsewhere = directory(tmp_path, ["bs_32.json.gz"]) / "bs_32.json.gz"
+    directory(tmp_path / "engine", [], [entry(str(elsewhere) if absolute else "../bs_32.json.gz")])
+    with pytest.raises(ProfkitError, match="not beside it"):
+        find(tmp_path / "engine", [])
+
+
 def test_a_file_that_the_manifest_does_not_name_is_said(tmp_path: Path) -> None:
     directory(tmp_path, ["bs_32.json.gz", "other.json.gz"], [entry("bs_32.json.gz")])
     files = find(tmp_path, [])
