@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,16 @@ from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Process
 from profkit.model.wording import are, counted, were
 from profkit.readers.events import RANGE_DOMAINS, Columns, EventRows
 from profkit.readers.json_stream import ArrayStream
-from profkit.readers.rows import Texts, broken_rows, call_name, integers, launch_api, microseconds_to_ns
+from profkit.readers.rows import (
+    Texts,
+    broken_rows,
+    call_name,
+    ids,
+    integers,
+    launch_api,
+    microseconds_to_ns,
+    streams_of_contexts,
+)
 
 #: In the arguments of every event of legacy rocprof's JSON, which is a Chrome trace like Kineto's.
 LEGACY_ROCPROF_KEY = b'"BeginNs"'
@@ -45,6 +54,7 @@ class _Args(msgspec.Struct, gc=False):
     """Untyped, since a key means another thing on other rows: a HIP call's ``stream`` is a pointer's text."""
 
     correlation: Any = None
+    context: Any = None
     #: Of JAX's profiler, whose events are like these and have no category.
     hlo_module: Any = None
     device: Any = None
@@ -134,6 +144,7 @@ class _Reader:
         self._rows = EventRows(detail=detail)
         #: Process and correlation id of the calls that launch nothing: they tell which processes there are.
         self._other_calls = Columns()
+        self._pids = _Pids()
         self._text_threads = Texts()
         #: By code of `call_names`: the API's index in `LAUNCH_APIS`, `NONE` for a call that launches nothing.
         self._apis: list[int] = []
@@ -166,10 +177,10 @@ class _Reader:
         for column, place in (("device", "pid"), ("stream", "tid")):
             given = integers([getattr(a, column) for a in args])
             columns[column] = np.where(given == NONE, integers([getattr(e, place) for e in events]), given)
-        columns["correlation"] = integers([a.correlation for a in args])
-        # 0 says that the op is in no graph.
-        columns["graph"] = integers([a.graph or NONE for a in args])
-        columns["node"] = integers([a.node or NONE for a in args])
+        columns["context"] = integers([0 if a.context is None else a.context for a in args])
+        columns["owner"] = self._pids.of(e.pid for e in events)
+        for column in ("correlation", "graph", "node"):
+            columns[column] = ids(integers([getattr(a, column) for a in args]))
         if self._rows.detail:
             columns |= _launch_shape(args)
         self._rows.ops.add(columns)
@@ -179,8 +190,8 @@ class _Reader:
         self._apis += [_api_index(label) for label in self._rows.call_names.labels(len(self._apis))]
         api = np.array(self._apis, np.int8)[names]
         launching = api != NONE
-        pid = integers([e.pid for e in events])
-        correlation = integers([e.args.correlation if e.args else None for e in events])
+        pid = self._pids.of(e.pid for e in events)
+        correlation = ids(integers([e.args.correlation if e.args else None for e in events]))
         self._other_calls.add({"pid": pid[~launching], "correlation": correlation[~launching]})
         chosen = [events[i] for i in np.flatnonzero(launching).tolist()]
         kernels = [e.args.kernel if e.args else "" for e in chosen]
@@ -200,7 +211,7 @@ class _Reader:
         self._rows.ranges.add(
             {
                 **_times(events),
-                "pid": integers([e.pid for e in events]),
+                "pid": self._pids.of(e.pid for e in events),
                 "thread": self._threads(events),
                 "text": self._rows.texts.codes([e.name or "" for e in events]),
                 "domain": np.full(len(events), RANGE_DOMAINS.index(domain), np.int8),
@@ -223,6 +234,7 @@ class _Reader:
         rows.notes += [*notes, *header.notes]
         for columns in (rows.ops, rows.launches, rows.ranges):
             _move_times(columns, header.base_ns)
+        rows.ops["stream"] = streams_of_contexts(rows.ops["device"], rows.ops["context"], rows.ops["stream"])
         hosts = self._host_pids()
         only = hosts[0] if len(hosts) == 1 else NONE
         op_pids = self._launching_pids(hosts)
@@ -238,7 +250,7 @@ class _Reader:
             vendor=header.vendor or self._vendor(),
             profiler=header.profiler,
             devices=header.device_names(set(np.unique(rows.ops["device"]).tolist())),
-            processes=[Process(pid, header.rank) for pid in rows.owners],
+            processes=[Process(self._pids.number(pid), header.rank) for pid in rows.owners],
             without_ops="The trace holds host events only, no op of a GPU.",
             only_outer_calls=True,
         )
@@ -257,15 +269,18 @@ class _Reader:
     def _launching_pids(self, hosts: Sequence[int]) -> npt.NDArray[np.int64]:
         """The process of each op: the only one, else the one whose call has the op's correlation id.
 
-        In a merged file an id may belong to calls of several processes, or to none: such ops go to pid `NONE`.
+        In a merged file an id may belong to calls of several processes, or to none. Where the merger has written the
+        rank into each pid, calls of the op's own rank alone count; other such ops go to pid `NONE`.
         """
         correlation = self._rows.ops["correlation"]
         if len(hosts) == 1:
             return np.full(len(correlation), hosts[0], np.int64)
         calls = pd.DataFrame({"id": self._calls("correlation"), "pid": self._calls("pid")})
-        pairs = calls[calls["id"] != NONE].drop_duplicates()
-        owners = pairs.drop_duplicates("id", keep=False).set_index("id")["pid"]
-        pids = owners.reindex(correlation, fill_value=NONE).to_numpy(np.int64)
+        calls, ranks = calls[calls["id"] != NONE].drop_duplicates(), self._pids.ranks(self._rows.ops["owner"])
+        calls["rank"] = self._pids.ranks(calls["pid"].to_numpy()) if (ranks != NONE).all() else NONE
+        owners = calls.drop_duplicates(["rank", "id"], keep=False).set_index(["rank", "id"])["pid"]
+        wanted = pd.MultiIndex.from_arrays([ranks if (ranks != NONE).all() else np.full_like(ranks, NONE), correlation])
+        pids = owners.reindex(wanted, fill_value=NONE).to_numpy(np.int64)
         unknown = int((pids == NONE).sum())
         if unknown:
             message = (
@@ -281,6 +296,42 @@ class _Reader:
         if any(name.startswith("hip") for name in names):
             return "amd"
         return "nvidia" if len(self._rows.ops) or any(name.startswith("cu") for name in names) else "none"
+
+
+class _Pids:
+    """Process ids, of which mergers of several ranks' files make texts: ``[TP01] 81`` in SGLang's."""
+
+    #: A text's id is its place among the texts, beyond all pids.
+    _FIRST = 1 << 40
+    _FORM = re.compile(r"(.*?)(\d{0,18})", re.DOTALL)
+
+    def __init__(self) -> None:
+        self._texts, self._ranks = Texts(), Texts()
+
+    def of(self, pids: Iterable[Any]) -> npt.NDArray[np.int64]:
+        """One id a pid."""
+        given = list(pids)
+        numbers = integers(given)
+        texts = [i for i, pid in enumerate(given) if isinstance(pid, str) and not pid.isdecimal()]
+        numbers[texts] = self._FIRST + self._texts.codes([given[i] for i in texts]).astype(np.int64)
+        return numbers
+
+    def number(self, ident: int) -> int:
+        """The pid: of a text the number at its end."""
+        if ident < self._FIRST:
+            return ident
+        return int(self._parts(ident)[1] or NONE)
+
+    def ranks(self, idents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """What tells the rank: of a text a code of what stands before its number, `NONE` of a number."""
+        codes, unique = pd.factorize(idents)
+        texts = [self._parts(i)[0] if i >= self._FIRST else "" for i in unique.tolist()]
+        ranks = self._ranks.codes(texts).astype(np.int64)
+        return np.where(unique >= self._FIRST, ranks, NONE)[codes]
+
+    def _parts(self, ident: int) -> tuple[str, str]:
+        found = self._FORM.fullmatch(self._texts.labels()[ident - self._FIRST])
+        return (found[1], found[2]) if found else ("", "")
 
 
 def _api_index(name: str) -> int:

@@ -35,7 +35,15 @@ from profkit.model.trace import (
 from profkit.model.wording import are, counted, were
 from profkit.readers.arrow import PARQUET_MAGIC, Arrays, Coded, Database, Integers, Like, OneOf, ParquetTables, Tables
 from profkit.readers.files import begins
-from profkit.readers.rows import broken_rows, call_name, launch_api, module_path, set_aside_note, sorted_ranges
+from profkit.readers.rows import (
+    broken_rows,
+    call_name,
+    launch_api,
+    module_path,
+    set_aside_note,
+    sorted_ranges,
+    streams_of_contexts,
+)
 
 KERNELS, COPIES, SETS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 RUNTIME, GRAPHS, NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "NVTX_EVENTS"
@@ -195,14 +203,18 @@ class _Export:
             "process": Integers(("globalPid",), 0, optional=True),
             "device": Integers(("deviceId",), 0, "int32", optional=True),
             "stream": Integers(("streamId",), 0, optional=True),
-            "correlation": Integers(("correlationId",), NONE, optional=True),
+            "context": Integers(("contextId",), 0, optional=True),
+            # 0 where the graph was instantiated before the recording began.
+            "correlation": Integers(("correlationId",), NONE, optional=True, zero_is_null=True),
             "graph": Integers(("graphId",), NONE, optional=True, zero_is_null=True),
             # An eager op has graphNodeId NULL in new exports and 0 in old ones.
             "node": Integers(("graphNodeId",), NONE, optional=True, zero_is_null=True),
         }
         if detail and kind == "kernel":
             wanted |= _DETAIL
-        return self._with_process(self._tables.integers(name, wanted))
+        columns = self._with_process(self._tables.integers(name, wanted))
+        columns["stream"] = streams_of_contexts(columns["device"], columns.pop("context"), columns["stream"])
+        return columns
 
     def _op_names(self, kind: str, ids: npt.NDArray[np.int64]) -> Coded:
         codes, unique = pd.factorize(ids)
@@ -238,7 +250,7 @@ class _Export:
             "start": Integers(("start",)),
             "end": Integers(("end",)),
             "process": Integers(("globalTid",), 0),
-            "correlation": Integers(("correlationId",), NONE),
+            "correlation": Integers(("correlationId",), NONE, zero_is_null=True),
             "call": Integers(("nameId",)),
         }
         columns = self._with_thread(self._tables.integers(RUNTIME, wanted, OneOf("nameId", list(calls))))
@@ -248,7 +260,8 @@ class _Export:
         broken = broken_rows(columns["start"], columns["end"])
         launches = table(LAUNCHES, whole)[~broken].sort_values(["process", "start"], kind="stable", ignore_index=True)
         # A runtime call and the driver call under it may share a correlation id: the outer one is the launch.
-        return launches.drop_duplicates(["process", "correlation"], ignore_index=True), int(broken.sum())
+        inner = launches.duplicated(["process", "correlation"]) & (launches["correlation"] != NONE)
+        return launches[~inner].reset_index(drop=True), int(broken.sum())
 
     def nodes(self) -> pd.DataFrame:
         """`Trace.nodes`."""

@@ -24,6 +24,8 @@ from profkit.readers.arrow import Database, quoted
 from profkit.readers.rocm import RocmRows, copy_name, kernel_name, mapped
 from profkit.readers.rows import Texts, call_name, launch_api
 
+#: What the devices of a machine are apart from those of another with which they were merged.
+_NODE_DEVICES = 1000
 _DISPATCHES = "rocpd_kernel_dispatch"
 _GUID_TABLE = re.compile(rf"^{_DISPATCHES}(|_[0-9a-f_]{{36}})$")
 
@@ -48,6 +50,7 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     """
     rows = RocmRows(detail=detail)
     agents: dict[int, str] = {}
+    nodes = Texts()
     versions: set[str] = set()
     with Database(path) as database:
         suffixes = _suffixes(database)
@@ -56,7 +59,7 @@ def read(path: Path, *, detail: bool = False) -> Trace:
         if not suffixes:
             raise ProfkitError(f"{path} is an SQLite database but no rocpd: it has no table {_DISPATCHES}_….")
         for suffix in suffixes:
-            run = _Run(database, suffix, rows)
+            run = _Run(database, suffix, rows, nodes)
             run.read()
             agents |= run.agents
             versions.add(run.schema_version)
@@ -73,12 +76,14 @@ def _suffixes(database: Database) -> list[str]:
 class _Run:
     """The tables of one guid."""
 
-    def __init__(self, database: Database, suffix: str, rows: RocmRows) -> None:
+    def __init__(self, database: Database, suffix: str, rows: RocmRows, nodes: Texts) -> None:
         self._db, self._suffix, self._rows = database, suffix, rows
         #: A pid is unique in one run only, so the processes of two are told apart.
         pids = self._integers_by_id("rocpd_info_process", "pid")
         self._processes = {ident: rows.new_owner(pid) for ident, pid in pids.items()}
         self._gpus = self._agent_indices()
+        node = int(nodes.codes([self._node()])[0])
+        self._gpus = {agent: index + _NODE_DEVICES * node for agent, index in self._gpus.items()}
         self._threads = self._integers_by_id("rocpd_info_thread", "tid")
         self.agents = self._agent_names()
         self.schema_version = self._schema_version()
@@ -188,11 +193,20 @@ class _Run:
         self._require(self._table("rocpd_info_agent"), ["type", "absolute_index"])
         return self._integers_by_id("rocpd_info_agent", "absolute_index", "AND type = 'GPU'")
 
+    def _node(self) -> str:
+        """What tells the run's machine from those of the runs that are merged with it. It goes nowhere else."""
+        name = self._table("rocpd_info_node")
+        wanted = [column for column in ("machine_id", "hostname") if column in self._db.columns(name)]
+        told = self._db.rows(f"SELECT {', '.join(wanted)} FROM {quoted(name)}") if wanted else []
+        return repr((sorted(map(repr, told)), sorted(self._gpus.values()), sorted(self._texts_of_gpus().items())))
+
     def _agent_names(self) -> dict[int, str]:
+        return {self._gpus[i]: name for i, name in self._texts_of_gpus().items() if name and i in self._gpus}
+
+    def _texts_of_gpus(self) -> dict[int, str]:
         if "product_name" not in self._db.columns(self._table("rocpd_info_agent")):
             return {}
-        names = self._texts_by_id("rocpd_info_agent", "product_name", "WHERE type = 'GPU'")
-        return {self._gpus[i]: name for i, name in names.items() if name and i in self._gpus}
+        return self._texts_by_id("rocpd_info_agent", "product_name", "WHERE type = 'GPU'")
 
     def _schema_version(self) -> str:
         name = self._table("rocpd_metadata")

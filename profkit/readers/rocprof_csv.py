@@ -26,7 +26,7 @@ from profkit.model.trace import LAUNCH_APIS, NONE, Diagnostic, Trace
 from profkit.model.wording import counted, have, were
 from profkit.readers.files import whole
 from profkit.readers.rocm import RocmRows, copy_name, is_marker_range, kernel_name, mapped, record_with
-from profkit.readers.rows import Texts, call_name, launch_api
+from profkit.readers.rows import Texts, call_name, ids, launch_api
 
 #: What a file holds, by the columns that only such files have; checked in this order. The value is the free text.
 _ROLES: dict[str, tuple[frozenset[str], str]] = {
@@ -313,7 +313,7 @@ class _Run:
             "name": part.texts(part.first_of("kernel_name", "kernelname"), self._rows.op_names, kernel_name),
             "device": _agent(part, part.first_of("agent_id", "gpu_id")),
             "stream": part.integers(part.first_of("stream_id", "queue_id")),
-            "correlation": part.integers("correlation_id"),
+            "correlation": ids(part.integers("correlation_id")),
         }
         if self._rows.detail:
             columns |= _launch_shape(part)
@@ -329,7 +329,7 @@ class _Run:
             "name": part.texts("direction", self._rows.op_names, copy_name),
             "device": np.where(from_device, source, target),
             "stream": part.integers("stream_id"),
-            "correlation": part.integers("correlation_id"),
+            "correlation": ids(part.integers("correlation_id")),
         }
         self._rows.add_ops("memcpy", self._pids_of_ops(part), columns)
 
@@ -344,7 +344,7 @@ class _Run:
         apis = [launch_api(f) for f in functions]
         api = np.array([NONE if a is None else LAUNCH_APIS.index(a) for a in apis], np.int8)[function]
         launches = columns | {
-            "correlation": part.integers("correlation_id"),
+            "correlation": ids(part.integers("correlation_id")),
             "api": api,
             "name": part.texts("function", self._rows.call_names, call_name),
         }

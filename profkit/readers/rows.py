@@ -158,6 +158,22 @@ def integers(values: Sequence[Any]) -> npt.NDArray[np.int64]:
         return np.fromiter(map(_int, values), np.int64, len(values))
 
 
+def ids(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Correlation ids, where a profiler writes 0 for none, or graphs, where it says that an op is in none."""
+    return np.where(values == 0, NONE, values)
+
+
+def streams_of_contexts(
+    device: npt.NDArray[Any], context: npt.NDArray[np.int64], stream: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """`stream` as the identity of a stream on its device: contexts number theirs by themselves, and where two of one
+    device have the same number, the context counts too."""
+    whole = pd.DataFrame({"device": device, "context": context, "stream": stream}).drop_duplicates()
+    if not whole.duplicated(["device", "stream"]).any():
+        return stream
+    return (context & 0xFFFF) << 32 | (stream & 0xFFFFFFFF)
+
+
 def _int(value: Any) -> int:
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) <= 20 else NONE

@@ -199,7 +199,9 @@ class _Scrubber:
 
     def _id(self, value: Any) -> Any:
         if isinstance(value, str) and value not in _OWN_IDS and not _PLAIN_ID.fullmatch(value):
-            return self._ids.setdefault(value, f"id {len(self._ids) + 1}")
+            # Mergers write a rank before the process's number, and all rows of one rank alike.
+            words, number = re.fullmatch(r"(.*?)(\d{0,18})", value, re.DOTALL).groups()  # type: ignore[union-attr]
+            return self._ids.setdefault(words, f"id {len(self._ids) + 1}") + (f": {number}" if number else ".")
         return value if isinstance(value, str | int | float) else None
 
 

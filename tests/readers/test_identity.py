@@ -1,0 +1,130 @@
+"""What tells processes, launches, streams and devices apart where several recordings are one file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from builders import SHARED, annotation, call, kineto_trace, op, rocpd_db
+from recordings import FORMATS, Kernel, Launch, Recording, nsys_sqlite
+
+from profkit import readers
+from profkit.cli import main
+from profkit.commands.scrub import scrub
+from profkit.model.trace import NONE, Trace
+
+REPORTS = SHARED / "reports"
+
+
+def processes_of_ops(trace: Trace) -> dict[str, int]:
+    """Name to pid of the process."""
+    pids = [trace.info.processes[p].pid for p in trace.ops["process"]]
+    return dict(zip(trace.ops["name"].tolist(), pids, strict=True))
+
+
+def merged(path: Path, ranks: Sequence[str]) -> Path:
+    """A file of several ranks with equal correlation ids, as SGLang merges them: every pid has its rank before it."""
+    events = []
+    for number, rank in enumerate(ranks):
+        mine = [call("cudaLaunchKernel", 1000, pid=80 + number), annotation("layers.0", 900, 500, pid=80 + number)]
+        mine.append(op(f"k{number}", 2000, 1000))
+        events += [{**event, "pid": f"{rank}{event['pid']}"} for event in mine]
+    return kineto_trace(path, events)
+
+
+@pytest.mark.parametrize("ranks", [["[TP00] ", "[TP01] "], ["rank0:", "rank1:"], ["/home/alice/0-", "/home/alice/1-"]])
+def test_pids_that_are_texts(tmp_path: Path, ranks: Sequence[str]) -> None:
+    path = merged(tmp_path / "trace.json", ranks)
+
+    trace = readers.read(path)
+
+    assert processes_of_ops(trace) == {"k0": 80, "k1": 81}
+    assert sorted(trace.info.processes[p].pid for p in trace.ranges["process"]) == [80, 81]
+    # THEN a scrubbed copy tells them apart too, and names nothing
+    scrub(path, tmp_path / "scrubbed.json", force=False)
+    assert processes_of_ops(readers.read(tmp_path / "scrubbed.json")) == {"k0": 80, "k1": 81}
+    assert b"alice" not in (tmp_path / "scrubbed.json").read_bytes()
+
+
+@pytest.mark.parametrize("write", FORMATS.values(), ids=FORMATS.keys())
+def test_0_names_no_launch(tmp_path: Path, write: object) -> None:
+    assert callable(write)
+    trace = readers.read(write(tmp_path, Recording([Kernel("k", 20, 30, 0)], [Launch(5, 0), Launch(6, 0)])))
+
+    assert trace.ops["correlation"].tolist() == [NONE]
+    assert trace.launches["correlation"].tolist() == [NONE, NONE]
+
+
+def test_streams_of_two_contexts_with_one_number_nsys(tmp_path: Path) -> None:
+    path = nsys_sqlite(tmp_path, Recording([Kernel("a", 10, 20), Kernel("b", 15, 25), Kernel("c", 30, 40)], []))
+    database = sqlite3.connect(path)
+    database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN contextId DEFAULT 1")
+    database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET contextId = 2 WHERE start = 15")
+    database.commit()
+    database.close()
+
+    a, b, c = readers.read(path).ops["stream"].tolist()
+
+    assert a == c != b
+
+
+def test_streams_of_two_contexts_with_one_number_kineto(tmp_path: Path) -> None:
+    events = [op("a", 10, 9, context=1), op("b", 15, 9, context=2), op("c", 30, 9, context=1)]
+
+    a, b, c = readers.read(kineto_trace(tmp_path / "trace.json", events)).ops["stream"].tolist()
+
+    assert a == c != b
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_devices_of_two_machines_that_are_one_file(tmp_path: Path, same: bool) -> None:
+    # GIVEN two runs whose GPUs have the same number, on one machine or on two
+    path = tmp_path / "run.db"
+    guids = [f"0000000{i}-9106-7106-804d-ebe920342aed" for i in range(2)]
+    for i, guid in enumerate(guids):
+        rocpd_db(path, guid=guid, pid=717, kernels=[{"start": 10 + i, "end": 20 + i, "stack": 1}])
+    database = sqlite3.connect(path)
+    if not same:
+        for table, column, value in (("agent", "product_name", "AMD Instinct MI355X"),):
+            name = f"rocpd_info_{table}_{guids[1].replace('-', '_')}"
+            database.execute(f"UPDATE {name} SET {column} = ? WHERE type = 'GPU'", [value])
+    database.commit()
+    database.close()
+
+    trace = readers.read(path)
+
+    assert len(set(trace.ops["device"])) == (1 if same else 2)
+    assert len(set(trace.info.devices.values())) == (1 if same else 2)
+
+
+# -- recordings of others' mergers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not REPORTS.exists(), reason="the reported recordings are not here: ../shared/reports")
+@pytest.mark.parametrize(
+    ("name", "code", "found"),
+    [
+        ("01-merged-ranks-text-pids/n1_merged2_off.json", 0, "3 × sequence 1: 16 launches a step"),
+        ("01-merged-ranks-text-pids/n1_merged2_unlike.json", 0, "3 × sequence 1: 16 launches a step"),
+        ("02-ranks-with-unlike-ranges/s2_rank0of4.sqlite", 0, "5 × graph 2: 16 launches a step"),
+        ("03-correlation-zero-graph-kernels/c0_few.sqlite", 3, "name no launch"),
+        ("22-two-nodes-device/r_2nodes.db", 0, "AMD Instinct MI300X, AMD Instinct MI355X"),
+        ("23-gzip-of-other-formats/rj.json.gz", 0, "in layers"),
+        ("23-gzip-of-other-formats/base.sqlite.gz", 0, "in layers"),
+        ("23-gzip-of-other-formats/717_kernel_trace.csv.gz", 3, "717_kernel_trace.csv.gz"),
+        ("20-lfs-pointer-jax/lfs.json", 2, "git lfs pull"),
+        ("20-lfs-pointer-jax/x1_jax.json.gz", 2, "JAX"),
+    ],
+)
+def test_reported_recordings(name: str, code: int, found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ended: object = 0
+    try:
+        main(["layers", str(REPORTS / name)])
+    except SystemExit as end:
+        ended = end.code
+    said = capsys.readouterr()
+
+    assert ended == code
+    assert found in said.out + said.err
