@@ -121,10 +121,10 @@ def read(path: Path, *, detail: bool = False) -> Trace:
         ProfkitError: no such file, an unknown format, a format that cannot carry layers, or a damaged file.
     """
     # Here, so that what captures ask of this package needs no tables.
-    from profkit.readers.rows import missing_peers, without_duplicates
+    from profkit.readers.rows import missing_peers, with_epochs, without_duplicates
 
     try:
-        trace = without_duplicates(_reader(path).read(path, detail=detail))
+        trace = with_epochs(without_duplicates(_reader(path).read(path, detail=detail)))
     except RecursionError:
         raise ProfkitError(f"{path} is nested too deeply to be a trace. Export it again.") from None
     note = missing_peers(trace)

@@ -303,7 +303,7 @@ class _Pids:
 
     #: A text's id is its place among the texts, beyond all pids.
     _FIRST = 1 << 40
-    _FORM = re.compile(r"(.*?)(\d{0,18})", re.DOTALL)
+    _FORM = re.compile(r"(.*\D)(\d{1,18})", re.DOTALL)
 
     def __init__(self) -> None:
         self._texts, self._ranks = Texts(), Texts()
@@ -320,18 +320,16 @@ class _Pids:
         """The pid: of a text the number at its end."""
         if ident < self._FIRST:
             return ident
-        return int(self._parts(ident)[1] or NONE)
+        found = self._FORM.fullmatch(self._texts.labels()[ident - self._FIRST])
+        return int(found[2]) if found else NONE
 
     def ranks(self, idents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """What tells the rank: of a text a code of what stands before its number, `NONE` of a number."""
         codes, unique = pd.factorize(idents)
-        texts = [self._parts(i)[0] if i >= self._FIRST else "" for i in unique.tolist()]
-        ranks = self._ranks.codes(texts).astype(np.int64)
-        return np.where(unique >= self._FIRST, ranks, NONE)[codes]
-
-    def _parts(self, ident: int) -> tuple[str, str]:
-        found = self._FORM.fullmatch(self._texts.labels()[ident - self._FIRST])
-        return (found[1], found[2]) if found else ("", "")
+        labels = self._texts.labels()
+        texts = [labels[i - self._FIRST] if i >= self._FIRST else "" for i in unique.tolist()]
+        ranks = self._ranks.codes([found[1] if (found := self._FORM.fullmatch(text)) else text for text in texts])
+        return np.where(unique >= self._FIRST, ranks.astype(np.int64), NONE)[codes]
 
 
 def _api_index(name: str) -> int:

@@ -4,6 +4,7 @@ launch, what a serving engine's range text names, and what to say of a recording
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.model.trace import NONE, Diagnostic, Trace
+from profkit.model.trace import NONE, Diagnostic, Trace, joint_key
 from profkit.model.wording import are, counted, have
 
 #: Characters of a decimal that the vectorised parser reads; longer ones (a float's 17 digits and more) go to `Decimal`.
@@ -261,6 +262,84 @@ def without_duplicates(trace: Trace) -> Trace:
         set_aside=pd.concat([trace.set_aside, ops.iloc[repeated]], ignore_index=True),
         info=replace(trace.info, diagnostics=(*trace.info.diagnostics, Diagnostic("duplicate-rows", message))),
     )
+
+
+#: So many replays that ran the same less than another did have not lost it, each by itself.
+_NO_LOSS = 3
+#: A graph whose replays run more different things than this runs other things each time.
+_CONTENTS = 16
+
+
+def with_epochs(trace: Trace) -> Trace:
+    """`trace` with a number for each epoch of a graph whose replays ran other ops from some replay on: it was updated
+    (``cudaGraphExecUpdate``), or its number was given to another graph."""
+    ops = trace.ops
+    node, correlation = ops["node"].to_numpy(), ops["correlation"].to_numpy()
+    # An nsys node id holds its graph's id in the upper half; exports before 2025.5 have no column for it.
+    graph = np.where((ops["graph"] == NONE) & (node != NONE), node >> 32, ops["graph"])
+    rows = np.flatnonzero((graph != NONE) & (correlation != NONE))
+    process = ops["process"].to_numpy()
+    # In order of time, since the ops are.
+    replay, first = pd.factorize(joint_key(process[rows], correlation[rows]))
+    if len(first) < 2:
+        return trace
+    rows = rows[np.argsort(replay, kind="stable")]
+    begins = np.r_[0, np.cumsum(np.bincount(replay))[:-1]]
+    # The sum of one random number a name: equal exactly where the replays ran the same, in whatever order.
+    random = np.random.default_rng(0).integers(1 << 63, size=len(ops["name"].cat.categories), dtype=np.uint64)
+    name = ops["name"].cat.codes.to_numpy()[rows]
+    content = np.add.reduceat(random[name], begins)
+    of_graph, graphs = pd.factorize(joint_key(process[rows[begins]], graph[rows[begins]]))
+    renamed, free = ops["graph"].to_numpy().copy(), int(graph.max()) + 1
+    notes: list[Diagnostic] = []
+    ends = np.r_[begins[1:], len(rows)]
+    for which in range(len(graphs)):
+        mine = np.flatnonzero(of_graph == which)
+        codes, unique = pd.factorize(content[mine])
+        if not 1 < len(unique) <= _CONTENTS:
+            continue
+        one_each = [int(mine[np.flatnonzero(codes == code)[0]]) for code in range(len(unique))]
+        bags = [
+            Counter(zip(*(of[begins[i] : ends[i]].tolist() for of in (name, node[rows])), strict=True))
+            for i in one_each
+        ]
+        for later in _epochs(codes, bags)[1:]:
+            number = int(graph[rows[begins[mine[0]]]])
+            for index in mine[later:].tolist():
+                renamed[rows[begins[index] : ends[index]]] = free
+            message = (
+                f"Graph {number} ran other ops from its replay {later + 1} on: it was updated, or its number was given "
+                f"to another. From there on it is called graph {free}."
+            )
+            notes.append(Diagnostic("graph-updated", message))
+            free += 1
+    if not notes:
+        return trace
+    info = replace(trace.info, diagnostics=(*trace.info.diagnostics, *notes))
+    return replace(trace, ops=ops.assign(graph=renamed), info=info)
+
+
+def _epochs(content: npt.NDArray[np.int64], bags: Sequence[Counter[tuple[int, int]]]) -> list[int]:
+    """The first replay of each epoch. What ran in one of them ran in no other.
+
+    Args:
+        content: what each replay ran, an index into `bags`; in order of time.
+        bags: how often each name and node ran.
+    """
+    counts = np.bincount(content)
+    # Neither lost rows nor doubled ones make an epoch. An update leaves all nodes of a graph in it, so where they are
+    # known fewer are always lost.
+    has_nodes = any(node != NONE for bag in bags for _, node in bag)
+    damaged = [
+        any(bag < other or (counts[i] < _NO_LOSS and bag > other) for other in bags)
+        and (has_nodes or counts[i] < _NO_LOSS)
+        for i, bag in enumerate(bags)
+    ]
+    whole = np.flatnonzero(~np.array(damaged)[content])
+    last = np.zeros(len(bags), np.int64)
+    last[content[whole]] = whole
+    until = np.maximum.accumulate(last[content[whole]])
+    return [0, *whole[1:][until[:-1] == whole[:-1]].tolist()]
 
 
 #: Kernels of NCCL and RCCL, and the all-reduce kernels of vLLM, SGLang and TensorRT-LLM. Fewer names than those of

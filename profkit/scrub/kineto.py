@@ -31,6 +31,7 @@ _PHASES = frozenset({"X", "B", "E", "b", "e", "s", "t", "f", "i", "I", "M", "C"}
 #: Ids in words that PyTorch itself writes; any other gets a number, since it may be a host's or a user's name.
 _OWN_IDS = frozenset({"", "Spans", "Traces", "PyTorch Profiler", "Trace PyTorch Profiler"})
 _PLAIN_ID = re.compile(r"-?\d{1,20}|0x[0-9a-fA-F]{1,16}")
+_MERGED_PID = re.compile(r"(.*\D)(\d{1,18})", re.DOTALL)
 _TIME = re.compile(rb'"?-?\d{1,25}(?:\.\d{1,25})?(?:[eE][-+]?\d{1,2})?"?')
 _GPU_LABEL = re.compile(r"CPU|GPU \d{1,4}")
 _LANE = re.compile(r"(?:stream|thread) -?\d{1,20}")
@@ -170,7 +171,7 @@ class _Scrubber:
             ph=event.ph,
             cat=event.cat,
             name=None if event.name is None else kept_text(event.name),
-            pid=self._id(event.pid),
+            pid=self._pid(event.pid),
             tid=self._id(event.tid),
             ts=_time(event.ts),
             dur=_time(event.dur),
@@ -194,14 +195,19 @@ class _Scrubber:
             return None
         if not kept:
             return None
-        pid, tid = self._id(event.pid), self._id(event.tid)
+        pid, tid = self._pid(event.pid), self._id(event.tid)
         return _Event(ph="M", name=event.name, pid=pid, tid=tid, ts=_time(event.ts), args=kept)
+
+    def _pid(self, value: Any) -> Any:
+        """Mergers of several ranks' files write the rank before the process's number."""
+        if not isinstance(value, str) or value in _OWN_IDS or _PLAIN_ID.fullmatch(value):
+            return self._id(value)
+        found = _MERGED_PID.fullmatch(value)
+        return f"{self._id(value)}." if found is None else f"{self._id(found[1])}: {found[2]}"
 
     def _id(self, value: Any) -> Any:
         if isinstance(value, str) and value not in _OWN_IDS and not _PLAIN_ID.fullmatch(value):
-            # Mergers write a rank before the process's number, and all rows of one rank alike.
-            words, number = re.fullmatch(r"(.*?)(\d{0,18})", value, re.DOTALL).groups()  # type: ignore[union-attr]
-            return self._ids.setdefault(words, f"id {len(self._ids) + 1}") + (f": {number}" if number else ".")
+            return self._ids.setdefault(value, f"id {len(self._ids) + 1}")
         return value if isinstance(value, str | int | float) else None
 
 

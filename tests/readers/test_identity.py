@@ -99,6 +99,49 @@ def test_devices_of_two_machines_that_are_one_file(tmp_path: Path, same: bool) -
     assert len(set(trace.info.devices.values())) == (1 if same else 2)
 
 
+# -- graphs whose number stays and whose ops change --------------------------------------------------------------------
+
+
+def replays(tmp_path: Path, contents: Sequence[str]) -> tuple[list[int], list[str]]:
+    """What graph each replay of graph 7 is taken to be of, and the codes of what is said; a letter is a kernel."""
+    events = []
+    for index, content in enumerate(contents, 1):
+        events.append(call("cudaGraphLaunch", index * 10_000, correlation=index))
+        for place, name in enumerate(content):
+            events.append(op(name, index * 10_000 + 500 + place * 100, 50, correlation=index, **{"graph id": 7}))
+    trace = readers.read(kineto_trace(tmp_path / "trace.json", events))
+    graphs = trace.ops.groupby("correlation")["graph"].unique()
+    assert all(len(found) == 1 for found in graphs)
+    return [int(found[0]) for found in graphs], [d.code for d in trace.info.diagnostics]
+
+
+@pytest.mark.parametrize(
+    ("contents", "graphs"),
+    [
+        (["abc"] * 4 + ["abx"] * 4, [7] * 4 + [8] * 4),
+        (["abc"] + ["abx"] * 5, [7] + [8] * 5),
+        (["abc"] * 3 + ["abcd"] * 3, [7] * 3 + [8] * 3),
+        (["abc"] * 3 + ["abx"] * 3 + ["aby"] * 3, [7] * 3 + [8] * 3 + [9] * 3),
+        # another order is the same work
+        (["abc", "acb", "abc"], [7] * 3),
+        # lost ops
+        (["ab"] + ["abc"] * 4, [7] * 5),
+        (["abc"] * 4 + ["ab", "a"], [7] * 6),
+        (["abc", "ab", "abc", "ac", "abc"], [7] * 5),
+        # something else now and then
+        (["abc", "abx", "abc", "abx"], [7] * 4),
+    ],
+    ids=lambda value: ",".join(map(str, value)),
+)
+def test_a_graph_that_is_updated_is_another_from_then_on(
+    tmp_path: Path, contents: Sequence[str], graphs: Sequence[int]
+) -> None:
+    found, codes = replays(tmp_path, contents)
+
+    assert found == graphs
+    assert codes.count("graph-updated") == len(set(graphs)) - 1
+
+
 # -- recordings of others' mergers ------------------------------------------------------------------------------------
 
 
@@ -110,6 +153,10 @@ def test_devices_of_two_machines_that_are_one_file(tmp_path: Path, same: bool) -
         ("01-merged-ranks-text-pids/n1_merged2_unlike.json", 0, "3 × sequence 1: 16 launches a step"),
         ("02-ranks-with-unlike-ranges/s2_rank0of4.sqlite", 0, "5 × graph 2: 16 launches a step"),
         ("03-correlation-zero-graph-kernels/c0_few.sqlite", 3, "name no launch"),
+        ("06-exec-update/h3_layers.json", 0, "4 × graph 78: 24 launches a step"),
+        ("06-exec-update/rj_reuse.json.gz", 0, "4 × graph 10: 24 launches a step"),
+        ("06-exec-update/h3d_after.sqlite", 0, "norm_kernel_v2"),
+        ("06-exec-update/h3d_before.sqlite", 0, "20 × graph 2: 16 launches a step"),
         ("22-two-nodes-device/r_2nodes.db", 0, "AMD Instinct MI300X, AMD Instinct MI355X"),
         ("23-gzip-of-other-formats/rj.json.gz", 0, "in layers"),
         ("23-gzip-of-other-formats/base.sqlite.gz", 0, "in layers"),
