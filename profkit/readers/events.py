@@ -70,6 +70,39 @@ class Columns:
         return sum(map(len, self._pieces.get("start", [])))
 
 
+def nests(ranges: Columns, doubt: npt.NDArray[Any], slack_ns: int = 0) -> npt.NDArray[np.bool_]:
+    """Which ranges lie inside each other or apart on their thread, as push/pop ranges do.
+
+    Of two that cross, the one of more `doubt` does not, or the later.
+
+    Args:
+        ranges: with process, thread, start and end.
+        doubt: a value a range; below 0 it is not looked at, and does not nest.
+        slack_ns: so much of an overlap is none: ends are sums of two rounded numbers.
+    """
+    process, thread, start, end = (ranges[name] for name in ("process", "thread", "start", "end"))
+    nested = doubt >= 0
+    order = np.lexsort((-end, start, thread, process))
+    open_ranges: list[int] = []
+    owner: tuple[int, int] | None = None
+    for index in order[nested[order]].tolist():
+        here = (int(process[index]), int(thread[index]))
+        if here != owner:
+            open_ranges, owner = [], here
+        while open_ranges and end[open_ranges[-1]] <= start[index] + slack_ns:
+            open_ranges.pop()
+        while open_ranges and end[open_ranges[-1]] + slack_ns < end[index]:
+            outer = open_ranges[-1]
+            if doubt[outer] <= doubt[index]:
+                nested[index] = False
+                break
+            nested[outer] = False
+            open_ranges.pop()
+        if nested[index]:
+            open_ranges.append(index)
+    return nested
+
+
 class EventRows:
     """The rows of a recording; `trace` makes its tables of them.
 

@@ -22,9 +22,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import ProfkitError
+from profkit.model.scope import LAYER
 from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Process, Trace
 from profkit.model.wording import are, counted, were
-from profkit.readers.events import RANGE_DOMAINS, Columns, EventRows
+from profkit.readers.events import RANGE_DOMAINS, Columns, EventRows, nests
 from profkit.readers.json_stream import ArrayStream
 from profkit.readers.rows import (
     Texts,
@@ -48,6 +49,10 @@ _OP_KINDS |= {"Kernel": "kernel", "Memcpy": "memcpy", "Memset": "memset"}
 #: API calls; ROCm's are recorded as cuda_runtime too.
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "Runtime", "Driver"})
 _RANGE_DOMAINS = {"user_annotation": "", "cpu_op": "cpu_op", "Operator": "cpu_op", "python_function": "python_function"}
+
+
+#: Times of old traces are whole microseconds, start and duration each.
+_SLACK_NS = 2000
 
 
 class _Args(msgspec.Struct, gc=False):
@@ -215,7 +220,6 @@ class _Reader:
                 "thread": self._threads(events),
                 "text": self._rows.texts.codes([e.name or "" for e in events]),
                 "domain": np.full(len(events), RANGE_DOMAINS.index(domain), np.int8),
-                "nested": np.ones(len(events), np.bool_),
                 "clipped": np.array([e.args is not None and e.args.finished is False for e in events], np.bool_),
             }
         )
@@ -244,6 +248,7 @@ class _Reader:
             (rows.ranges, rows.ranges["pid"]),
         ):
             columns["process"] = rows.process(np.where(pids > 0, pids, only))
+        self._mark_nested()
         return rows.trace(
             path,
             "kineto",
@@ -254,6 +259,19 @@ class _Reader:
             without_ops="The trace holds host events only, no op of a GPU.",
             only_outer_calls=True,
         )
+
+    def _mark_nested(self) -> None:
+        """Column `nested`. A ``record_function`` may end after the range that encloses its beginning: of two that cross
+        one is left out, never a layer's for another's."""
+        ranges = self._rows.ranges
+        layered = np.array([LAYER.search(text) is not None for text in self._rows.texts.labels()], np.bool_)
+        is_layer = layered[ranges["text"]] if len(ranges) else np.empty(0, np.bool_)
+        mine = (ranges["domain"] == RANGE_DOMAINS.index("")) & ~ranges["broken"].astype(np.bool_)
+        ranges["nested"] = np.where(mine, nests(ranges, np.where(mine, ~is_layer, -1), _SLACK_NS), True)
+        crossing = int((~ranges["nested"]).sum())
+        if crossing:
+            message = f"{counted(crossing, 'range')} {are(crossing)} left out, since others of the thread are crossed."
+            self._rows.notes.append(Diagnostic("crossing-ranges", message))
 
     def _calls(self, name: str) -> npt.NDArray[np.int64]:
         return np.concatenate([self._rows.launches[name], self._other_calls[name]])

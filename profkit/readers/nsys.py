@@ -32,7 +32,7 @@ from profkit.model.trace import (
     categorical,
     table,
 )
-from profkit.model.wording import are, counted, were
+from profkit.model.wording import are, counted, have, were
 from profkit.readers.arrow import PARQUET_MAGIC, Arrays, Coded, Database, Integers, Like, OneOf, ParquetTables, Tables
 from profkit.readers.files import begins
 from profkit.readers.rows import (
@@ -56,6 +56,9 @@ STRINGS = "StringIds"
 PUSH_POP, START_END, DOMAIN = 59, 60, 75
 #: `end` of a range that was never closed.
 _OPEN = int(np.iinfo(np.int64).min)
+#: Ranges that are never closed lie inside one another. So many are deeper than any program's; more are pushes whose pop
+#: is missing, and a thread of thousands would take the square of their number.
+_MOST_OPEN = 100
 #: globalPid and globalTid hold vm id, pid and tid; the low 24 bits are the thread.
 _THREAD_BITS = 0xFFFFFF
 #: DIAGNOSTIC_EVENT.severity from which the user should hear of it: 1 is information, 2 a warning, 3 an error.
@@ -144,6 +147,19 @@ def _split_broken(ops: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     one = (process == process[0]).all()
     order = np.argsort(start, kind="stable") if one else np.lexsort((start, process))
     return ops.iloc[order].reset_index(drop=True), set_aside
+
+
+def _place_on_thread(
+    process: npt.NDArray[Any], thread: npt.NDArray[Any], start: npt.NDArray[Any]
+) -> npt.NDArray[np.int64]:
+    """How many of the rows started before each on its thread."""
+    order = np.lexsort((start, thread, process))
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (process[order][1:] != process[order][:-1]) | (thread[order][1:] != thread[order][:-1])
+    at = np.arange(len(order))
+    place = np.empty(len(order), np.int64)
+    place[order] = at - np.maximum.accumulate(np.where(first, at, 0))
+    return place
 
 
 class _Export:
@@ -307,8 +323,18 @@ class _Export:
                 "recording's end."
             )
             unclosed.append(Diagnostic("unclosed-range", message))
+        nested = columns.pop("style") == PUSH_POP
+        leaked = np.flatnonzero(clipped & nested)
+        leaked = leaked[_place_on_thread(*(columns[n][leaked] for n in ("process", "thread", "start"))) >= _MOST_OPEN]
+        if len(leaked):
+            nested[leaked] = False
+            message = (
+                f"{counted(len(leaked), 'range')} beyond the first {_MOST_OPEN} of a thread {have(len(leaked))} no pop "
+                f"and {are(len(leaked))} left out. Close each."
+            )
+            unclosed.append(Diagnostic("unclosed-range", message))
         whole = {
-            "nested": columns.pop("style") == PUSH_POP,
+            "nested": nested,
             "domain": self._domains(columns.pop("domain"), columns["process"]),
             "text": categorical(texts.codes, [module_path(text) for text in texts.labels]),
             "clipped": clipped,

@@ -14,7 +14,7 @@ import pandas as pd
 from profkit.errors import ProfkitError
 from profkit.model.trace import NONE, OP_DETAIL, OP_KINDS, OPS, Diagnostic, Process, Trace
 from profkit.model.wording import are, counted
-from profkit.readers.events import Columns, EventRows
+from profkit.readers.events import Columns, EventRows, nests
 from profkit.readers.rows import broken_rows
 
 #: rocprofv3's directions to the notation of the other readers.
@@ -124,10 +124,10 @@ class RocmRows(EventRows):
 
     def _mark_nested(self) -> None:
         """Column `nested` of the ranges: what may be a push/pop range."""
-        start, end, process, thread = (self.ranges[name] for name in ("start", "end", "process", "thread"))
+        start, end = self.ranges["start"], self.ranges["end"]
         judged = ~broken_rows(start, end) & ~self.ranges["crosses"].astype(np.bool_)
-        nested = np.zeros(len(start), np.bool_)
-        nested[judged] = _nests(process[judged], thread[judged], start[judged], end[judged])
+        # Formats do not say it. A start/end range usually spans many others: a request, a training step.
+        nested = nests(self.ranges, np.where(judged, end - start, -1))
         self.ranges["nested"] = nested
         crossing = int((judged & ~nested).sum())
         if crossing:
@@ -140,39 +140,6 @@ def _workgroups(grid: npt.NDArray[np.int64], workgroup: npt.NDArray[np.int64]) -
     """Workgroups along one axis; HSA gives the grid in work-items, and the last workgroup may be partial."""
     known = (workgroup > 0) & (grid >= 0)
     return np.where(known, -(-grid // np.where(known, workgroup, 1)), NONE)
-
-
-def _nests(
-    process: npt.NDArray[np.int32],
-    thread: npt.NDArray[np.int64],
-    start: npt.NDArray[np.int64],
-    end: npt.NDArray[np.int64],
-) -> npt.NDArray[np.bool_]:
-    """Which ranges can be push/pop ranges, for formats that do not say it.
-
-    Push/pop ranges of one thread lie inside each other or apart. Of two that cross, at least one is a start/end range;
-    the longer one is taken for it, since those usually span many others (a request, a training step).
-    """
-    nested = np.ones(len(start), np.bool_)
-    order = np.lexsort((-end, start, thread, process))
-    open_ranges: list[int] = []
-    owner: tuple[int, int] | None = None
-    for index in order.tolist():
-        here = (int(process[index]), int(thread[index]))
-        if here != owner:
-            open_ranges, owner = [], here
-        while open_ranges and end[open_ranges[-1]] <= start[index]:
-            open_ranges.pop()
-        while open_ranges and end[open_ranges[-1]] < end[index]:
-            outer = open_ranges[-1]
-            if end[outer] - start[outer] <= end[index] - start[index]:
-                nested[index] = False
-                break
-            nested[outer] = False
-            open_ranges.pop()
-        if nested[index]:
-            open_ranges.append(index)
-    return nested
 
 
 def _device_names(named: Mapping[int, str], used: Iterable[int]) -> dict[int, str]:

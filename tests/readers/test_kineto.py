@@ -383,3 +383,25 @@ def test_a_grid_that_is_no_list_of_sizes_is_unknown(tmp_path: Path, grid: object
     path = kineto_trace(tmp_path / "t.json", [op("k", 1000, 5, grid=grid, block=[32, 1, 1])])
     row = kineto.read(path, detail=True).ops.iloc[0]
     assert (row["grid_x"], row["grid_z"], row["block_x"]) == (NONE, NONE, 32)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "left_out"),
+    [
+        ([("layers.0", 1, 20), ("wrapper", 14, 24), ("layers.1", 30, 50)], ["wrapper"]),
+        ([("prefetch", 1, 10), ("layers.0", 4, 30), ("attn", 12, 20)], ["prefetch"]),
+        ([("a", 1, 20), ("b", 14, 24), ("c", 15, 18)], ["b"]),
+        # two rounded numbers
+        ([("step", 1, 20), ("layers.0", 10, 21), ("layers.1", 21, 22)], []),
+        ([("layers.0", 1, 11), ("layers.1", 10, 20)], []),
+    ],
+)
+def test_a_layers_range_is_open_whatever_crosses_it(
+    tmp_path: Path, ranges: list[tuple[str, int, int]], left_out: list[str]
+) -> None:
+    events = [annotation(text, start * 1000, (end - start) * 1000) for text, start, end in ranges]
+
+    trace = read(tmp_path, [*events, annotation("other thread", 15000, 90000, tid=11)])
+
+    assert trace.ranges.loc[~trace.ranges["nested"], "text"].tolist() == left_out
+    assert ("crossing-ranges" in [d.code for d in trace.info.diagnostics]) == bool(left_out)
