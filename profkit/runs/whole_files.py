@@ -4,6 +4,7 @@ surrogate pair."""
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,9 +21,11 @@ def write_whole(file: Path, text: str) -> None:
     Raises:
         ProfkitError: it cannot be written, e.g. on a full disk.
     """
-    partial = file.with_name(f".{file.name}.part")
+    # In a directory that others may write to, a name that they know could be a link of theirs; a new file is none.
+    partial = file.with_name(f".{file.name}.{secrets.token_hex(8)}.part")
     try:
-        partial.write_text(text, encoding="utf-8")
+        with partial.open("x", encoding="utf-8") as opened:
+            opened.write(text)
         partial.replace(file)
     except OSError as error:
         raise ProfkitError(f"Cannot write {file}: {error.strerror}.") from None

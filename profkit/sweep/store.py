@@ -19,7 +19,7 @@ REGION_SCHEMA = "profkit.sweep-region/1"
 PLAN_FILE = "sweep.json"
 REGIONS = "regions"
 #: What a process that was ended leaves of a file that it was writing.
-_PARTIAL = ".*.json.part"
+_PARTIAL = ".*.json.*.part"
 
 
 def is_sweep(path: Path) -> bool:
@@ -57,7 +57,7 @@ def begin(output: Path, plan: Mapping[str, Any], facts: Mapping[str, Any], *, fo
 def _is_left_of_a_start(output: Path) -> bool:
     """Whether `output` is empty, or holds only what a process leaves that was ended before it had written the plan."""
     regions = output / REGIONS
-    others = [path for path in output.iterdir() if path != regions and not fnmatch(path.name, f".{PLAN_FILE}.part")]
+    others = [path for path in output.iterdir() if path != regions and not fnmatch(path.name, f".{PLAN_FILE}.*.part")]
     if others or not regions.exists():
         return not others
     return regions.is_dir() and all(fnmatch(path.name, _PARTIAL) for path in regions.iterdir())

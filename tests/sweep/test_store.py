@@ -74,6 +74,16 @@ def test_a_text_that_cannot_be_encoded_leaves_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_a_link_in_the_place_of_the_part_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN somebody who knows the name
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
+    (tmp_path / f".file.{'0' * 16}.part").symlink_to(tmp_path / "other")
+    (tmp_path / "other").write_text("theirs")
+    with pytest.raises(ProfkitError, match="Cannot write"):
+        write_whole(tmp_path / "file", "text")
+    assert (tmp_path / "other").read_text() == "theirs"
+
+
 def test_a_link_that_leads_nowhere_needs_force_and_no_pipe_is_replaced(tmp_path: Path) -> None:
     pytest.importorskip("plotly", reason="heat maps are drawn with plotly")
     link, pipe = tmp_path / "link.html", tmp_path / "pipe.html"
