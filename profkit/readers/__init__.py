@@ -121,16 +121,15 @@ def read(path: Path, *, detail: bool = False) -> Trace:
         ProfkitError: no such file, an unknown format, a format that cannot carry layers, or a damaged file.
     """
     # Here, so that what captures ask of this package needs no tables.
-    from profkit.readers.rows import missing_peers, with_epochs, without_duplicates
+    from profkit.readers import rows
 
     try:
-        trace = with_epochs(without_duplicates(_reader(path).read(path, detail=detail)))
+        trace = rows.with_epochs(rows.without_duplicates(_reader(path).read(path, detail=detail)))
     except RecursionError:
         raise ProfkitError(f"{path} is nested too deeply to be a trace. Export it again.") from None
-    note = missing_peers(trace)
-    if note is None:
-        return trace
-    return replace(trace, info=replace(trace.info, diagnostics=(*trace.info.diagnostics, note)))
+    rows.refuse_broken(trace)
+    notes = [note for note in (rows.missing_peers(trace), rows.impossible_durations(trace)) if note is not None]
+    return replace(trace, info=replace(trace.info, diagnostics=(*trace.info.diagnostics, *notes)))
 
 
 def is_whole_directory(directory: Path) -> bool:

@@ -223,10 +223,11 @@ class _Part:
         left, right = self._free, len(self.names) - self._free - 1
         before = line.split(",", left)
         after = before[-1].rsplit(",", right)
-        if len(before) != left + 1 or len(after) != right + 1:
-            found = len(before) + len(after) - 1
-            raise self._bad_row(number, f"has {found} fields, the header has {len(self.names)}")
         text = after[0]
+        # A name that was quoted and does not end with its quote has fields behind it that the header does not have.
+        if len(before) != left + 1 or len(after) != right + 1 or text.startswith('"') > text.endswith('"'):
+            found = len(next(csv.reader([line])))
+            raise self._bad_row(number, f"has {found} fields, the header has {len(self.names)}")
         if len(text) > 1 and text.startswith('"') and text.endswith('"'):
             text = text[1:-1]
         if any(field.count('"') not in (0, 2) for field in before[:-1] + after[1:]):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from profkit.errors import ProfkitError
 from profkit.model.trace import NONE, Diagnostic, Trace, joint_key
 from profkit.model.wording import are, counted, have
 
@@ -262,6 +263,50 @@ def without_duplicates(trace: Trace) -> Trace:
         set_aside=pd.concat([trace.set_aside, ops.iloc[repeated]], ignore_index=True),
         info=replace(trace.info, diagnostics=(*trace.info.diagnostics, Diagnostic("duplicate-rows", message))),
     )
+
+
+#: An op that still runs when so many later ones of its stream have begun lasts too long, if it lasts so many times as
+#: long as others of its name: a programmatic launch overlaps the next, and a wait for others may be long.
+_OVERTAKEN, _TIMES = 4, 100
+
+
+def impossible_durations(trace: Trace) -> Diagnostic | None:
+    """What to say of ops that reach over the later ones of their stream; None where there are none."""
+    ops = trace.ops
+    process, device, stream, start, end = (
+        ops[name].to_numpy() for name in ("process", "device", "stream", "start", "end")
+    )
+    order = np.lexsort((start, stream, device, process))
+    one, later = order[:-_OVERTAKEN], order[_OVERTAKEN:]
+    same = (process[one] == process[later]) & (device[one] == device[later]) & (stream[one] == stream[later])
+    over = np.unique(one[same & (start[later] > start[one]) & (end[one] > start[later])])
+    if not len(over):
+        return None
+    names, length = ops["name"].cat.codes.to_numpy(), end - start
+    usual = pd.Series(length).groupby(names).median()
+    long = over[length[over] > _TIMES * usual.loc[names[over]].to_numpy()]
+    if not len(long):
+        return None
+    worst = int(long[np.argmax(length[long])])
+    return Diagnostic(
+        "impossible-duration",
+        f"{counted(len(long), 'op')} {have(len(long))} a duration that cannot be: {ops['name'][worst]} lasts "
+        f"{length[worst] / 1e3:.1f} µs, others of its name {usual.loc[names[worst]] / 1e3:.1f} µs, and later ops of "
+        "its stream begin before it ends. Sums and means of these layers are wrong. Record again.",
+    )
+
+
+def refuse_broken(trace: Trace) -> None:
+    """Refuse a trace none of whose ops has valid times.
+
+    Raises:
+        ProfkitError: it is one.
+    """
+    if len(trace.set_aside) and not len(trace.ops):
+        raise ProfkitError(
+            f"{trace.info.source}: none of its {counted(len(trace.set_aside), 'op')} has valid times: they end before "
+            "they start, last longer than a day, or start and end at 0. Record again."
+        )
 
 
 #: So many replays that ran the same less than another did have not lost it, each by itself.
