@@ -13,6 +13,7 @@ from profkit import readers
 from profkit.attribution.method import CaptureTrace
 from profkit.errors import ProfkitError
 from profkit.model.trace import Diagnostic, Trace
+from profkit.readers.files import whole
 
 
 def read(spec: str, trace: Trace) -> tuple[list[CaptureTrace], list[Diagnostic]]:
@@ -93,7 +94,7 @@ def find(spec: Path, texts: Iterable[str]) -> CaptureFiles:
             f"--capture-trace {spec}: no such file or directory. Give a capture trace, the directory that the engine "
             f"wrote them to, or its {MANIFEST}."
         )
-    if spec.is_file() and spec.name != MANIFEST:
+    if not spec.is_dir() and spec.name != MANIFEST:
         return CaptureFiles((spec,), ())
     manifest = spec / MANIFEST if spec.is_dir() else spec
     present = sorted(p for p in manifest.parent.iterdir() if p.name.endswith(_TRACE_SUFFIXES) and p.name != MANIFEST)
@@ -135,8 +136,8 @@ def _is_beside(manifest: Path, file: Path) -> bool:
 def _entries(manifest: Path) -> list[dict[str, Any]]:
     advice = "It should list objects with a file name each; give the capture trace itself with --capture-trace."
     try:
-        entries: Any = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        entries: Any = json.loads(whole(manifest))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ProfkitError(f"{manifest} cannot be read: {error}. {advice}") from None
     sound = isinstance(entries, list) and all(isinstance(e, dict) and isinstance(e.get("file"), str) for e in entries)
     if not sound or not entries:

@@ -112,7 +112,7 @@ def find(path: Path) -> list[Run]:
     """
     if is_run(path):
         return [load(path)]
-    found = sorted(f.parent for depth in ("*", "*/*", "*/*/*") for f in path.glob(f"{depth}/{RUN_FILE}"))
+    found = sorted(f.parent for depth in ("*", "*/*", "*/*/*") for f in path.glob(f"{depth}/{RUN_FILE}") if f.is_file())
     if not found:
         raise ProfkitError(
             f"{path} holds no {RUN_FILE} (looked three levels deep). Give a run directory or a trace file."

@@ -26,7 +26,8 @@ FACTS = {name: value for name, value in sweep().items() if name not in ("schema"
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize(
-    "left", [[], [".sweep.json.part"], ["regions/"], [".sweep.json.part", "regions/", "regions/.0000.r.json.part"]]
+    "left",
+    [[], [".sweep.json.0a.part"], ["regions/"], [".sweep.json.0a.part", "regions/", "regions/.0000.r.json.0a.part"]],
 )
 def test_what_an_interrupted_start_leaves_is_taken_over(left: list[str], force: bool, tmp_path: Path) -> None:
     for name in left:
