@@ -20,7 +20,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LIMIT_VARIABLE = "PROFKIT_UNPACKED_BYTES"
 #: Without it a file may hold so many, or so many times its own size: traces compress ten to forty times, and what was
 #: made to fill a memory up to a thousand times.
-_LIMIT, _RATIO = 1 << 30, 100
+_LIMIT, _RATIO = 256 << 20, 100
 _PIECE_BYTES = 8 << 20
 
 
