@@ -502,8 +502,8 @@ def _check_whole(path: Path, file: Path) -> None:
     if pending:
         raise ProfkitError(
             f"{path} is still being written, or its writer was killed: the file beside it, {' or '.join(lengths)}, "
-            "holds part of it. Let the profiler end. If it has, put what is pending into the file: sqlite3 "
-            f"{shlex.quote(path.name)} 'PRAGMA wal_checkpoint(TRUNCATE)'"
+            "holds part of it. Let the profiler end. If it has, opening the file to write mends it: sqlite3 "
+            f"{shlex.quote(path.name)} 'SELECT count(*) FROM sqlite_master'"
         )
     with file.open("rb") as opened:
         head = opened.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0")
