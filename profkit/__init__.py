@@ -1,7 +1,8 @@
 """profkit: per-layer launch accounting for CUDA-graph and HIP-graph replays.
 
-``profkit.open(path)`` reads a trace, ``profkit.census(trace)`` counts it, ``profkit.diff(before, after)`` compares two;
-``profkit.load_sweep(path)`` reads the results of a sweep.
+``profkit.open(path)`` reads a trace, ``profkit.ranks(trace)`` tells several ranks in it apart,
+``profkit.census(trace)`` counts it, ``profkit.diff(before, after)`` compares two; ``profkit.load_sweep(path)`` reads
+the results of a sweep.
 Importing this package is cheap: each function imports what it needs when it is called.
 """
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from profkit.model.trace import Trace
     from profkit.sweep.results import Sweep
 
-__all__ = ["__version__", "census", "diff", "load_sweep", "open"]
+__all__ = ["__version__", "census", "diff", "load_sweep", "open", "ranks"]
 
 
 def open(path: str | os.PathLike[str], *, detail: bool = True) -> Trace:
@@ -38,6 +39,21 @@ def open(path: str | os.PathLike[str], *, detail: bool = True) -> Trace:
     return readers.read(sides.one(str(Path(path)), "open").trace, detail=detail)
 
 
+def ranks(trace: Trace | str | os.PathLike[str]) -> list[Trace]:
+    """The ranks of a recording of several processes or devices, each as a trace of its own; of one rank itself alone.
+
+    Args:
+        trace: from `open`, or a path.
+
+    Raises:
+        profkit.errors.ProfkitError: bad input.
+    """
+    from profkit.counting.ranks import divided
+
+    whole = open(trace, detail=False) if isinstance(trace, str | os.PathLike) else trace
+    return [part for _, part in divided(whole)]
+
+
 def census(trace: Trace | str | os.PathLike[str], **selection: Unpack[SelectionOptions]) -> Census:
     """Count launches and time per layer.
 
@@ -48,13 +64,17 @@ def census(trace: Trace | str | os.PathLike[str], **selection: Unpack[SelectionO
             the kind of step to report; `layer_kind`; `capture_trace`, a path.
 
     Raises:
-        profkit.errors.ProfkitError: bad input, or a selection that matches nothing.
+        profkit.errors.ProfkitError: bad input, several ranks in one trace, or a selection that matches nothing.
     """
+    from profkit.errors import ProfkitError
     from profkit.model.selection import Selection
     from profkit.runs import sides
 
-    whole = open(trace, detail=False) if isinstance(trace, str | os.PathLike) else trace
-    return sides.count(whole, Selection(**selection))
+    parts = ranks(trace)
+    if len(parts) > 1:
+        source = parts[0].info.source
+        raise ProfkitError(f"{source} holds {len(parts)} ranks. Count those of profkit.ranks(trace) one by one.")
+    return sides.count(parts[0], Selection(**selection))
 
 
 def diff(

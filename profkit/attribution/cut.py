@@ -18,8 +18,7 @@ from profkit.attribution.method import Context, Placement
 from profkit.attribution.op_order import Lane, OpCodes, lanes_of, op_codes
 from profkit.attribution.stretches import Cut, Misfit, layers_of
 from profkit.errors import ProfkitError
-from profkit.model import names as kernel_names
-from profkit.model.names import shortened
+from profkit.model.names import display, shortened
 from profkit.model.scope import place
 from profkit.model.selection import Hints, Phase
 from profkit.model.steps import WHOLE_RECORDING, StepKind, Steps
@@ -100,10 +99,10 @@ def _matching(pattern: str, names: Mapping[int, str]) -> frozenset[int]:
         regex = re.compile(pattern)
     except re.error as error:
         raise ProfkitError(f"--anchor {pattern!r} is not a regular expression: {error}.") from None
-    display = {name: kernel_names.display(name) for name in names.values()}
-    found = frozenset(code for code, name in names.items() if regex.search(name) or regex.search(display[name]))
+    shown_as = {code: display(name) for code, name in names.items()}
+    found = frozenset(code for code, name in names.items() if regex.search(name) or regex.search(shown_as[code]))
     if not found:
-        shown = ", ".join(sorted(set(display.values()))) or "none"
+        shown = ", ".join(sorted(set(shown_as.values()))) or "none"
         raise ProfkitError(f"--anchor {pattern!r} matches no kernel of a step. Kernels there: {shown}.")
     return found
 
@@ -176,9 +175,7 @@ class _Writer:
             for code, where in ((_PROLOGUE, "before them"), (_EPILOGUE, "behind them"))
             if (layer == code).any()
         ]
-        names = self.codes.names
-        display = {name: kernel_names.display(name) for name in names.values()}
-        start = shortened(display[names[int(lanes[0].codes[found.starts[0]])]])
+        start = shortened(display(self.codes.names[int(lanes[0].codes[found.starts[0]])]))
         message = (
             f"{kind.id}: {len(found.starts)} layers by cut, holding {inside} of {total} ops "
             f"({100 * inside / total:.1f} %{''.join(around)}). That a layer begins with {start} is a convention; "

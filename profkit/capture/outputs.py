@@ -95,7 +95,17 @@ def _numbers(raw: Raw, rows: int) -> OutputNumbers:
     size, total = math.prod(raw.shape), count_rows(raw.shape)
     if decode is None:
         nothing = np.zeros(0)
-        return OutputNumbers(raw.digest, raw.dtype, raw.shape, 0, None, None, 0, nothing, nothing)
+        return OutputNumbers(
+            digest=raw.digest,
+            dtype=raw.dtype,
+            shape=raw.shape,
+            rows=0,
+            minimum=None,
+            maximum=None,
+            nonfinite=0,
+            sums=nothing,
+            norms=nothing,
+        )
     blocks = -(-total // rows)
     span, width = rows * (raw.shape[-1] if raw.shape else 1), len(raw.data) // max(size, 1)
     sums, squares, nonfinite = np.zeros(blocks), np.zeros(blocks), 0

@@ -100,7 +100,7 @@ def compare(
 
 
 def _selected_layers(side: Input) -> int:
-    return sum(run.census.chosen.selected_layers for run in side.runs if run.census.kinds)
+    return side.census.chosen.selected_layers if side.census.kinds else 0
 
 
 def _steps(side: Input) -> int:
@@ -198,6 +198,7 @@ def _compared(
     notes += disagreements(untraced, comparison.net, thresholds)
     notes += recordings.losses(before, after)
     notes += recordings.ranks_as_runs(before, after)
+    notes += recordings.unlike_steps(before, after)
     notes += recordings.unlike_runs(before, after)
     notes += recordings.other_kinds(before, after)
     notes += recordings.beyond(before, after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -74,6 +75,18 @@ class Input:
             CannotTellError: a run has no step.
         """
         return merge([run.census.chosen for run in self.runs], self.jobs)
+
+    @cached_property
+    def beyond_steps(self) -> Counter[Launch]:
+        """Launches of all runs that are in no step, or in steps of other kinds than the one asked about."""
+        found: Counter[Launch] = Counter()
+        for census in (run.census for run in self.runs):
+            tables = [census.beyond_steps]
+            tables += [table for k in census.kinds if k is not census.chosen for table in (k.slots, k.outside)]
+            for table in tables:
+                for name, kind, launches in zip(table["canonical"], table["op_kind"], table["launches"], strict=True):
+                    found[str(name), str(kind)] += int(launches)
+        return found
 
     @property
     def jobs(self) -> list[int]:
@@ -291,7 +304,7 @@ class LayerChange:
     """One selected layer, as far as gates ask.
 
     Args:
-        name: its number and kind.
+        name: its number, with its rank and its module where there are several.
         launches_before, launches_after: per step.
         removed: launches that are gone from it, net: without those that are new in it or moved elsewhere in the step.
         share: change of its time, after minus before over before; NaN where not timed.
@@ -346,7 +359,7 @@ class Comparison:
         untraced, graph_level, traced: step times without a profiler, in a recording of whole graphs, and in the traces
             compared here; None where a side has none.
         floor: the dispatch floor of the side before, None where it is not known.
-        groups: the selected layers, by what they hold on both sides.
+        groups: all layers, by what they hold on both sides.
         moved: launches a selected layer that are gone from it and run elsewhere in the step.
         unexplained: what is gone outside the claim.
         clock: by what all launches alike last longer or shorter after, as a factor; 1 where they do not.
@@ -384,6 +397,11 @@ class Comparison:
         return EXIT_OF[self.verdict]
 
     @property
+    def selected_groups(self) -> list[Group]:
+        """The groups that the question is about."""
+        return [group for group in self.groups if group.selected]
+
+    @property
     def per(self) -> tuple[int, int]:
         """Layers times steps of either side: sums over the selected layers are divided by it."""
         layers = self.selected_layers[0]
@@ -391,9 +409,11 @@ class Comparison:
 
     def per_of(self, row: Row) -> tuple[int, int]:
         """What the sums of a row are divided by: layers of its group times steps, or steps."""
-        if not row.selected:
-            return self.steps
-        layers = self.groups[row.group].layers
+        return self.per_group(self.groups[row.group]) if row.selected else self.steps
+
+    def per_group(self, group: Group) -> tuple[int, int]:
+        """Layers of a group times steps of either side."""
+        layers = group.layers
         return layers * self.steps[0] // self.ranks, layers * self.steps[1] // self.ranks
 
     def at_floor(self, finding: Finding) -> bool | None:

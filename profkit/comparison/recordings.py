@@ -173,6 +173,22 @@ def ranks_as_runs(before: Input, after: Input) -> Iterator[Reason]:
         yield Reason("ranks-as-runs", message)
 
 
+def unlike_steps(before: Input, after: Input) -> Iterator[Reason]:
+    """Ranks of one job with unlike numbers of steps, of which the first ones are compared."""
+    for side in (before, after):
+        steps: dict[int, set[int]] = {}
+        for job, run in zip(side.jobs, side.runs, strict=True):
+            steps.setdefault(job, set()).add(run.census.chosen.kind.steps)
+        found = next((numbers for numbers in steps.values() if len(numbers) > 1), None)
+        if found is not None:
+            numbers = " and ".join(map(str, sorted(found)))
+            message = (
+                f"Ranks of {side.label} recorded {numbers} steps; the first {min(found)} of each are compared, as if "
+                "they were the same steps."
+            )
+            yield Reason("ranks-unlike-steps", message)
+
+
 def unlike_runs(before: Input, after: Input) -> Iterator[Reason]:
     """Runs that differ from the others of their side."""
     for side in (before, after):
@@ -202,25 +218,15 @@ def beyond(before: Input, after: Input) -> Iterator[Reason]:
     sides = (before, after)
     if len(before.runs) != len(after.runs) or before.chosen.kind.steps != after.chosen.kind.steps:
         return
-    counts = [_beyond(side) for side in sides]
+    counts = [side.beyond_steps for side in sides]
     different = {key: (counts[0][key], counts[1][key]) for key in counts[0] | counts[1]}
     different = {key: pair for key, pair in different.items() if pair[0] != pair[1]}
     if not different:
         return
     listed = ", ".join(f"{display(name)} {b} → {a}" for (name, _), (b, a) in list(different.items())[:_LISTED])
     more = f" and {len(different) - _LISTED} more" if len(different) > _LISTED else ""
-    message = f"Outside the compared steps, launches differ in number and are not judged: {listed}{more}."
+    message = (
+        f"Outside the compared steps, launches differ in number: {listed}{more}. What is new there is not counted as "
+        "gone; nothing else of it is judged."
+    )
     yield Reason("beyond-steps-differ", message)
-
-
-def _beyond(side: Input) -> Counter[tuple[str, str]]:
-    """Launches in no step, and in steps of other kinds, by canonical name and kind, in the whole of a side."""
-    found: Counter[tuple[str, str]] = Counter()
-    for run in side.runs:
-        census = run.census
-        tables = [census.beyond_steps]
-        tables += [table for k in census.kinds if k is not census.chosen for table in (k.slots, k.outside)]
-        for table in tables:
-            for name, kind, launches in zip(table["canonical"], table["op_kind"], table["launches"], strict=True):
-                found[str(name), str(kind)] += int(launches)
-    return found

@@ -6,7 +6,7 @@ from some of alike layers, or from outside them, is outside any claim and is tol
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,11 +33,6 @@ class Removal:
     by_group: Sequence[Fraction]
     moved: int
     unexplained: Sequence[Gone]
-
-    @property
-    def lowest(self) -> Fraction:
-        """From the selected layer that lost least."""
-        return min(self.by_group, default=Fraction())
 
 
 def removal(
@@ -83,7 +78,8 @@ def removal(
             and (launch in lost_outside or not work_preserved)
         ),
     ]
-    return Removal([-sum(change.values(), Fraction()) - moved for change in changes], moved, unexplained)
+    lost = [-sum(change.values(), Fraction()) for change in changes]
+    return Removal([by - min(Fraction(moved), max(by, Fraction())) for by in lost], moved, unexplained)
 
 
 def _fused_alike(launch: Launch, gone: PerStep, new: PerStep, elsewhere: PerStep) -> Fraction:
@@ -119,23 +115,10 @@ def _elsewhere(
         if not row.selected:
             by = Fraction(row.launches_after, passes[1]) - Fraction(row.launches_before, passes[0])
             found[row.canonical, row.op_kind] += by
-    before, after = (_beyond(side, n) for side, n in zip(sides, passes, strict=True))
+    before, after = (side.beyond_steps for side in sides)
     for launch in {**before, **after}:
-        found[launch] += max(after.get(launch, Fraction()) - before.get(launch, Fraction()), Fraction())
+        found[launch] += max(Fraction(after[launch], passes[1]) - Fraction(before[launch], passes[0]), Fraction())
     return found
-
-
-def _beyond(side: Input, passes: int) -> dict[Launch, Fraction]:
-    """Launches in no step, and in steps of other kinds, by step of the compared kind."""
-    found: Counter[Launch] = Counter()
-    for run in side.runs:
-        census = run.census
-        tables = [census.beyond_steps]
-        tables += [table for k in census.kinds if k is not census.chosen for table in (k.slots, k.outside)]
-        for table in tables:
-            for name, kind, launches in zip(table["canonical"], table["op_kind"], table["launches"], strict=True):
-                found[str(name), str(kind)] += int(launches)
-    return {launch: Fraction(number, passes) for launch, number in found.items()}
 
 
 def _partial(groups: Sequence[Group], changes: Sequence[Mapping[Launch, Fraction]], ranks: int) -> list[Gone]:

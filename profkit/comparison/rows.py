@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,22 +11,10 @@ import pandas as pd
 
 from profkit.comparison.align import ABSENT, scope_column
 from profkit.comparison.model import Group, Launch, Row
-from profkit.model.census import KindCensus
+from profkit.model.census import KindCensus, held_by_layer
 from profkit.model.names import display
 
 Ints = npt.NDArray[np.int64]
-#: What a layer holds: launches over the steps, by canonical name and kind.
-Content = Mapping[Launch, int]
-
-
-def contents(census: KindCensus) -> list[Counter[Launch]]:
-    """What each layer holds, in its selected part."""
-    slots = census.slots[census.slots["selected"]]
-    found: list[Counter[Launch]] = [Counter() for _ in range(len(census.layers))]
-    columns = (slots[name].tolist() for name in ("layer", "canonical", "op_kind", "launches"))
-    for layer, canonical, op_kind, launches in zip(*columns, strict=True):
-        found[layer][canonical, op_kind] += launches
-    return found
 
 
 def group_layers(before: KindCensus, after: KindCensus, pairs: Sequence[tuple[int, int]]) -> list[Group]:
@@ -36,7 +23,7 @@ def group_layers(before: KindCensus, after: KindCensus, pairs: Sequence[tuple[in
     Args:
         pairs: rows of `layers` on either side.
     """
-    held = contents(before), contents(after)
+    held = [held_by_layer(c.slots[c.slots["selected"]], len(c.layers), "canonical", "op_kind") for c in (before, after)]
     groups: dict[object, list[tuple[int, int]]] = {}
     for pair in pairs:
         key = tuple(frozenset(side[row].items()) for side, row in zip(held, pair, strict=True))
@@ -52,8 +39,8 @@ def group_layers(before: KindCensus, after: KindCensus, pairs: Sequence[tuple[in
                 stack=str(before.layers["stack"].iat[first[0]]),
                 pairs=tuple(members),
                 names=tuple(layer_name(before, b) for b, _ in members),
-                before=dict(held[0][first[0]]),
-                after=dict(held[1][first[1]]),
+                before={(name, kind): launches for (name, kind), launches in held[0][first[0]].items()},
+                after={(name, kind): launches for (name, kind), launches in held[1][first[1]].items()},
             )
         )
     return found

@@ -128,9 +128,10 @@ def _whole_changed(comparison: Comparison) -> list[Reason]:
     net, untraced = comparison.net, comparison.untraced
     found: list[Reason] = []
     if net is not None and net.notable:
-        message = (
-            f"A layer's time changed by {signed(net.ns_per_layer / 1e3, 2)} µs beyond noise, spread over its launches."
-        )
+        by, what = net.ns_per_layer / 1e3, "A layer's time"
+        if len(comparison.selected_groups) > 1:
+            by, what = by * comparison.selected_layers[0] / comparison.ranks, "The layers' time a step"
+        message = f"{what} changed by {signed(by, 2)} µs beyond noise, spread over launches."
         found.append(Reason("layer-time-changed", message))
     if untraced is not None and untraced.notable(comparison.thresholds):
         message = f"The untraced step changed by {signed(untraced.delta_us, 2)} µs, beyond the spread of its replays."
@@ -381,11 +382,6 @@ def _regression(comparison: Comparison, percent: float) -> tuple[bool | None, Re
     noise = "beyond noise" if net.significant else "within noise"
     told = f"A layer's time changed by {signed(share, 2)} %, {noise}; at most {percent:+g} % were allowed."
     return holds, Reason("no-regression" if holds else "regression", told)
-
-
-def in_every_layer(gone: Sequence[Finding], layers: int) -> bool:
-    """Whether each of these launches was in every selected layer."""
-    return all(f.row.layers_before == layers for f in gone)
 
 
 def other_changes(comparison: Comparison) -> list[Finding]:

@@ -18,7 +18,19 @@ from profkit.counting.integrity import eager_launches_without_ops, overlapping_o
 from profkit.counting.steps import find_steps
 from profkit.errors import NothingSelectedError, ProfkitError
 from profkit.model import names as kernel_names
-from profkit.model.census import EAGER, IN_GRAPH, SHAPE, UNATTRIBUTED, VARIES, WARM_UP, Census, Ints, KindCensus, Ledger
+from profkit.model.census import (
+    EAGER,
+    IN_GRAPH,
+    SHAPE,
+    UNATTRIBUTED,
+    VARIES,
+    WARM_UP,
+    Census,
+    Ints,
+    KindCensus,
+    Ledger,
+    held_by_layer,
+)
 from profkit.model.scope import Place, place
 from profkit.model.selection import Selection, Wanted, short_kind
 from profkit.model.steps import StepKind, Steps
@@ -288,11 +300,8 @@ def _with_kinds(layers: pd.DataFrame, slots: pd.DataFrame) -> pd.DataFrame:
 
     Layers of a kind have the same launches, whatever their order: launches of two streams may pass each other.
     """
-    launch, _ = pd.factorize(pd.MultiIndex.from_frame(slots[["inside", "canonical", "op_kind"]]))
-    held: list[Counter[int]] = [Counter() for _ in range(len(layers))]
-    for layer, code, launches in zip(slots["layer"].tolist(), launch.tolist(), slots["launches"].tolist(), strict=True):
-        held[layer][code] += launches
-    numbers: dict[tuple[str, frozenset[tuple[int, int]]], int] = {}
+    held = held_by_layer(slots, len(layers), "inside", "canonical", "op_kind")
+    numbers: dict[object, int] = {}
     kinds = [
         numbers.setdefault((stack, frozenset(launches.items())), len(numbers))
         for stack, launches in zip(layers["stack"], held, strict=True)
@@ -317,7 +326,7 @@ def _with_kinds(layers: pd.DataFrame, slots: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _unlike(one: Counter[int], other: Counter[int]) -> int:
+def _unlike(one: Counter[tuple[str, ...]], other: Counter[tuple[str, ...]]) -> int:
     """How many launches two layers do not share, the larger of either's surplus."""
     return max((one - other).total(), (other - one).total())
 

@@ -234,16 +234,17 @@ ALONE = "one-of-several-processes"
 _HELPER_SHARE = 0.05
 
 
-def divided(trace: Trace) -> list[tuple[RankRecord | None, Trace]]:
+def divided(trace: Trace, job: str = "") -> list[tuple[RankRecord | None, Trace]]:
     """The ranks of a trace: what each process launched on each of its devices, as if it were a file of its own.
+
+    Args:
+        job: names the trace among others; its source if not given.
 
     Pairs of process and device with few ops (a helper's) stay with the first rank of their process, or of all. A trace
     of one rank is itself, and no rank.
     """
     ops = trace.ops
-    pair, pairs = pd.factorize(
-        joint_key(ops["process"].to_numpy(), ops["device"].to_numpy().astype(np.int64)), sort=True
-    )
+    pair, pairs = pd.factorize(_process_and_device(ops), sort=True)
     counts = np.bincount(pair, minlength=len(pairs))
     chosen = np.flatnonzero(counts >= max(counts.max(initial=0) * _HELPER_SHARE, 1))
     if len(chosen) < 2:
@@ -257,6 +258,8 @@ def divided(trace: Trace) -> list[tuple[RankRecord | None, Trace]]:
     launch = trace.launches
     keys = joint_key(launch["process"].to_numpy(), launch["correlation"].to_numpy())
     op_keys = joint_key(ops["process"].to_numpy(), ops["correlation"].to_numpy())
+    # A broken row belongs to its pair's rank, and where that has no sound op, to the first.
+    broken = rank_of_pair[np.maximum(pd.Index(pairs).get_indexer(pd.Index(_process_and_device(trace.set_aside))), 0)]
     helpers = len(pairs) - len(chosen)
     note = Diagnostic(
         "ranks-in-one-file",
@@ -276,11 +279,15 @@ def divided(trace: Trace) -> list[tuple[RankRecord | None, Trace]]:
             launches=launch[kept].reset_index(drop=True),
             ranges=trace.ranges[trace.ranges["process"].isin(processes)].reset_index(drop=True),
             nodes=trace.nodes[trace.nodes["process"].isin(processes)].reset_index(drop=True),
-            set_aside=trace.set_aside[trace.set_aside["process"].isin(processes)].reset_index(drop=True),
+            set_aside=trace.set_aside[broken == index].reset_index(drop=True),
             info=info,
         )
-        found.append((RankRecord(job=trace.info.source, rank=int(number or 0), world_size=len(chosen)), part))
+        found.append((RankRecord(job=job or trace.info.source, rank=int(number or 0), world_size=len(chosen)), part))
     return sorted(found, key=lambda entry: entry[0].rank if entry[0] else 0)
+
+
+def _process_and_device(ops: pd.DataFrame) -> Ints:
+    return joint_key(ops["process"].to_numpy(), ops["device"].to_numpy().astype(np.int64))
 
 
 def _nearest(pair: int, chosen: Ints, process: npt.NDArray[np.int32]) -> int:

@@ -88,7 +88,7 @@ def _outer_family(trace: Trace, attribution: Attribution) -> pd.DataFrame | None
         if len(family) < 2 or _inside_layer(family, attribution):
             continue
         held, replays = _held(family, used), _held(family, graphs)
-        if np.median(held) < 2 or 2 * replays.sum() < len(graphs) or _times(family, graphs, graph_of):
+        if np.median(held) < 2 or 2 * replays.sum() < len(graphs) or _is_timing_loop(family, graphs, graph_of):
             continue
         length = int((family["end"] - family["start"]).sum())
         if best is None or (int(held.sum()), length) > best[:2]:
@@ -96,7 +96,7 @@ def _outer_family(trace: Trace, attribution: Attribution) -> pd.DataFrame | None
     return None if best is None else best[2]
 
 
-def _times(family: pd.DataFrame, graphs: pd.DataFrame, graph_of: pd.Series[int]) -> bool:
+def _is_timing_loop(family: pd.DataFrame, graphs: pd.DataFrame, graph_of: pd.Series[int]) -> bool:
     """Whether the ranges are those of a timing loop: each holds several replays of one graph and no other launch of
     graphs. Steps are the replays then.
 

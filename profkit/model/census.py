@@ -7,6 +7,7 @@ kind; "per layer per step" is such a sum over (layers × steps). Every op of the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -182,3 +183,12 @@ class Census:
                 "us": us,
             }
         )
+
+
+def held_by_layer(slots: pd.DataFrame, layers: int, *columns: str) -> list[Counter[tuple[str, ...]]]:
+    """What each of so many layers holds: launches over the steps, by these columns of its slots."""
+    found: list[Counter[tuple[str, ...]]] = [Counter() for _ in range(layers)]
+    keys = zip(*(slots[name].tolist() for name in columns), strict=True)
+    for layer, key, launches in zip(slots["layer"].tolist(), keys, slots["launches"].tolist(), strict=True):
+        found[layer][key] += launches
+    return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One output in the index, see `OutputNumbers`."""
-
-    digest: str
-    dtype: str
-    shape: tuple[int, ...]
-    rows: int
-    minimum: float | None
-    maximum: float | None
-    nonfinite: int
-
-
-@dataclass(frozen=True)
-class OutputNumbers:
-    """The numbers of one output tensor.
+    """One output in the index.
 
     Args:
         digest: SHA-256 of its dtype, shape and bytes, as in run.json.
@@ -53,8 +39,6 @@ class OutputNumbers:
             where its dtype has no numbers here (complex, packed ones), so that the digest alone tells.
         minimum, maximum: of the finite elements; None without any.
         nonfinite: how many elements are infinite or NaN. They count as 0 in sums and norms.
-        sums: of each block's elements.
-        norms: the 2-norm of each block.
     """
 
     digest: str
@@ -64,6 +48,16 @@ class OutputNumbers:
     minimum: float | None
     maximum: float | None
     nonfinite: int
+
+
+class OutputNumbers(_Entry, frozen=True, kw_only=True, eq=False):
+    """The numbers of one output tensor.
+
+    Args:
+        sums: of each block's elements.
+        norms: the 2-norm of each block.
+    """
+
     sums: Floats
     norms: Floats
 
@@ -78,7 +72,7 @@ class OutputNumbers:
             return self
         starts = np.arange(0, len(self.sums), rows // self.rows)
         norms = np.sqrt(np.add.reduceat(self.norms**2, starts))
-        return replace(self, rows=rows, sums=np.add.reduceat(self.sums, starts), norms=norms)
+        return msgspec.structs.replace(self, rows=rows, sums=np.add.reduceat(self.sums, starts), norms=norms)
 
 
 def count_rows(shape: tuple[int, ...]) -> int:

@@ -18,7 +18,7 @@ from profkit.model.wording import are, counted, signed
 from profkit.readers import format_of
 from profkit.reporters import Answer, blocks, diff_document, diff_table, ranks
 from profkit.reporters.blocks import Block, Column, Gap, Lines, Name, Notes, Table, Title, count, hundredths, numbers
-from profkit.reporters.diff_table import DiffTable, TableRow
+from profkit.reporters.diff_table import DiffTable, Part, TableRow
 from profkit.reporters.layers_document import device_of
 
 #: More names than this make a sentence unreadable; the table has them all.
@@ -113,7 +113,8 @@ def _times(comparison: Comparison) -> Iterator[str]:
     if net is None or not comparison.timed:
         return
     times, how = (comparison.untraced, "") if comparison.untraced else (comparison.traced, " traced")
-    told = f"{_us(net.ns_per_layer)} µs a layer"
+    alike = len(comparison.selected_groups) == 1
+    told = f"{_us(net.ns_per_layer)} µs a layer" if alike else f"{_us(net.ns_per_step)} µs of kernel time a step"
     yield told if times is None else f"{told}, step{how} {_change_in_brief(times)}"
 
 
@@ -207,7 +208,7 @@ def floor_line(comparison: Comparison) -> str | None:
             "estimate it. --floor-us gives it."
         )
     judged = [f for f in gone if f.row.op_kind == "kernel"]
-    everywhere = len(comparison.groups) == 1
+    everywhere = len(comparison.selected_groups) == 1
     per = comparison.per[0] if everywhere else comparison.steps[0]
     number, at_floor = (
         sum(f.row.launches_before for f in some) / per
@@ -296,15 +297,17 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
     selected = comparison.selected_layers[0] // comparison.ranks
     whole = selected == layers and not comparison.elsewhere
     per_step = net.launches_per_step if whole else net.launches_per_layer * selected
+    alike = len(table.parts) == 1
     texts = [
-        f"{count(part.total.launches_change, sign=True)} launches {'a layer' if len(table.parts) == 1 else part.title}"
+        f"{count(part.total.launches_change, sign=True)} launches"
+        f"{_part_us(part) if comparison.timed and not alike else ''} {'a layer' if alike else part.title}"
         for part in table.parts
     ]
     text = f"Net: {', '.join([*texts, f'{_launches(per_step)} a step'])}"
-    if comparison.timed:
+    if comparison.timed and alike:
         interval = "" if math.isnan(net.low) else f" (95 % CI {_us(net.low)} to {_us(net.high)})"
-        us = table.parts[0].total.us_change if len(table.parts) == 1 else round(net.ns_per_layer / 10)
-        text += f"; {hundredths(us, sign=True)} µs a layer{interval}, "
+        text += f"; {hundredths(table.parts[0].total.us_change, sign=True)} µs a layer{interval}"
+    text += ", " if comparison.timed else ""
     if not whole:
         # A step runs all its layers, whichever are selected.
         selection = f"what is selected of its {counted(layers, 'layer')}"
@@ -321,6 +324,10 @@ def net_line(comparison: Comparison, table: DiffTable) -> str | None:
             # The untraced step's time has a sentence of its own.
             text += ")" if comparison.untraced else f" of {_step_time(net.step_ns)})"
     return text + "."
+
+
+def _part_us(part: Part) -> str:
+    return f" and {hundredths(part.total.us_change, sign=True)} µs"
 
 
 def _launches(per_step: float) -> str:

@@ -94,9 +94,10 @@ class FindingEntry(Struct, frozen=True, kw_only=True):
 
 
 class ScopeSum(Struct, frozen=True, kw_only=True):
-    """Sums by the outermost scope inside the layer."""
+    """Sums by the outermost scope inside the layer, of layers that hold the same."""
 
     scope: str
+    layers: Annotated[Sequence[str], says("which.")]
     launches_before: float
     launches_after: float
     launches_per_step_before: float
@@ -129,7 +130,9 @@ class FusionEntry(Struct, frozen=True, kw_only=True):
 class NetEntry(Struct, frozen=True, kw_only=True):
     """The whole effect; from `us_per_step` on it is about the whole step."""
 
-    launches_per_layer: float
+    launches_per_layer: Annotated[
+        float | None, says("null where selected layers hold unlike launches, as `us_per_layer`.")
+    ]
     launches_per_step: float
     us_per_layer: Us
     ci: Annotated[tuple[float, float] | None, says("the interval of `us_per_layer`, [low, high].")]
@@ -222,7 +225,7 @@ def report(comparison: Comparison) -> DiffDocument:
         roles=roles,
         ranks=changes,
         skew=skew,
-        net=None if comparison.net is None else _net(comparison.net),
+        net=None if comparison.net is None else _net(comparison.net, alike=len(comparison.selected_groups) == 1),
         untraced=_step_times(comparison.untraced),
         graph_level=_step_times(comparison.graph_level),
         traced=_step_times(comparison.traced),
@@ -231,12 +234,12 @@ def report(comparison: Comparison) -> DiffDocument:
     )
 
 
-def _net(net: Net) -> NetEntry:
+def _net(net: Net, *, alike: bool) -> NetEntry:
     return NetEntry(
-        launches_per_layer=net.launches_per_layer,
+        launches_per_layer=net.launches_per_layer if alike else None,
         launches_per_step=net.launches_per_step,
-        us_per_layer=_us(net.ns_per_layer),
-        ci=_interval(net.low, net.high),
+        us_per_layer=_us(net.ns_per_layer) if alike else None,
+        ci=_interval(net.low, net.high) if alike else None,
         us_per_step=_us(net.ns_per_step),
         step_us=_us(net.step_ns),
         share_of_step=None if math.isnan(net.share_of_step) else net.share_of_step,
@@ -307,13 +310,14 @@ def _both(row: Row, name: str) -> tuple[str, str] | None:
 
 
 def _scopes(comparison: Comparison) -> list[ScopeSum]:
-    groups: dict[str, list[Row]] = {}
+    found: dict[tuple[int, str], list[Row]] = {}
     for finding in comparison.findings:
-        groups.setdefault(finding.row.where.split("/")[0], []).append(finding.row)
-    per, steps, timed = comparison.per, comparison.steps, comparison.timed
+        found.setdefault((finding.row.group, finding.row.where.split("/")[0]), []).append(finding.row)
+    steps, timed = comparison.steps, comparison.timed
     return [
         ScopeSum(
             scope=scope,
+            layers=group.names,
             launches_before=sum(row.launches_before for row in rows) / per[0],
             launches_after=sum(row.launches_after for row in rows) / per[1],
             launches_per_step_before=sum(row.launches_before for row in rows) / steps[0],
@@ -321,7 +325,9 @@ def _scopes(comparison: Comparison) -> list[ScopeSum]:
             us_before=_us(sum(row.ns_before for row in rows) / per[0]) if timed else None,
             us_after=_us(sum(row.ns_after for row in rows) / per[1]) if timed else None,
         )
-        for scope, rows in groups.items()
+        for (index, scope), rows in found.items()
+        for group in [comparison.groups[index]]
+        for per in [comparison.per_group(group)]
     ]
 
 

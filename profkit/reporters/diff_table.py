@@ -81,7 +81,7 @@ def build(comparison: Comparison) -> DiffTable:
     """The table of a comparison that has findings."""
     parts: list[Part] = []
     printed: dict[int, TableRow] = {}
-    groups = [group for group in comparison.groups if group.selected]
+    groups = comparison.selected_groups
     for group in groups:
         findings = [f for f in comparison.findings if f.row.group == group.index]
         rows = _rows(findings, comparison)

@@ -138,7 +138,7 @@ def count_runs(run: RunFile, selection: Selection) -> list[Counted]:
     """Read and count one run: every rank of its trace by itself."""
     return [
         Counted(_rank_label(run, rank), noted(count(part, selection), run), run.record, "", rank)
-        for rank, part in divided(readers.read(run.trace))
+        for rank, part in divided(readers.read(run.trace), str(run.trace.resolve()))
     ]
 
 

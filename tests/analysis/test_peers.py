@@ -11,14 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 from bench import Bench, codes, profkit
-from nsys_builder import Rows
+from nsys_builder import Kernel, Rows
 from recording import step_recording
 
+import profkit as python_api
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Input
 from profkit.counting import ranks
 from profkit.counting.count import take_census
 from profkit.counting.ranks import divided
+from profkit.errors import ProfkitError
 from profkit.readers.rows import needs_peers
 
 ALONE = "one-of-several-processes"
@@ -154,3 +156,33 @@ def test_a_file_that_holds_its_peers_is_a_job_of_its_own(bench: Bench) -> None:
     comparison = compare(jobs_of("before", BEFORE), jobs_of("after", AFTER))
     assert not {"ranks-as-runs", ALONE} & set(codes(comparison))
     assert (comparison.samples, comparison.ranks) == ("runs", 2)
+
+
+def test_ranks_of_one_file_are_counted_one_by_one_from_python(bench: Bench) -> None:
+    both = bench.trace(rows() + rows(AFTER, pid=101))
+    with pytest.raises(ProfkitError, match=r"holds 2 ranks. Count those of profkit.ranks"):
+        python_api.census(both)
+    per_layer = [len(python_api.census(rank).chosen.slots) // 2 for rank in python_api.ranks(both)]
+    assert per_layer == [3, 2]
+
+
+def test_broken_rows_of_one_rank_are_counted_once(bench: Bench) -> None:
+    both = rows() + replace(rows(), kernels=[replace(k, device=1, correlation=None) for k in rows().kernels])
+    both.kernels.append(Kernel("broken", 0, 0, device=1))
+    assert [len(part.set_aside) for _, part in divided(bench.trace(both))] == [0, 1]
+
+
+def test_of_ranks_with_unlike_numbers_of_steps_the_first_are_compared_and_that_is_said(bench: Bench) -> None:
+    def job(label: str, layer: str, *replays: int) -> Input:
+        recorded = [
+            (step_recording([layer] * 2, replays=n, jitter_ns=6, pid=100 + rank).rows, record(rank, job=label))
+            for rank, n in enumerate(replays)
+        ]
+        return side(bench, label, *recorded)
+
+    result = compare(job("a", BEFORE, 4, 3), job("b", AFTER, 3, 3))
+    said = [reason.message for reason in result.reasons if reason.code == "ranks-unlike-steps"]
+    assert said == [
+        "Ranks of a recorded 3 and 4 steps; the first 3 of each are compared, as if they were the same steps."
+    ]
+    assert {layer.removed for layer in result.layers} == {1.0}
