@@ -61,7 +61,7 @@ def census(trace: Trace | str | os.PathLike[str], **selection: Unpack[SelectionO
         trace: from `open`, or a path.
         selection: which steps and layers, as the options of ``profkit layers``: the regular expressions `layers`,
             `scope`, `steps` and `anchor`; `anchor_every`, how often the anchor runs in a layer; `graph`, the id of
-            the kind of step to report; `layer_kind`; `capture_trace`, a path.
+            the kind of step to report; `layer_kind`; `capture_trace` and `layers_from`, paths.
 
     Raises:
         profkit.errors.ProfkitError: bad input, several ranks in one trace, or a selection that matches nothing.

@@ -300,7 +300,10 @@ def _selection(
         str | None, typer.Option(help="Regular expression: ranges that are steps; found if not given.")
     ] = None,
     graph: Annotated[
-        str | None, typer.Option(help="The kind of step to report, by its id; the longest if not given.")
+        str | None,
+        typer.Option(
+            help="The kind of step to report, by its id; the longest if not given. In a diff also before=…,after=…."
+        ),
     ] = None,
     layer_kind: Annotated[
         str | None, typer.Option(help="Only layers of this kind, e.g. B of those told apart by cut.")
@@ -308,6 +311,13 @@ def _selection(
     capture_trace: Annotated[
         str | None,
         typer.Option(help="Where the graphs' capture was recorded: a trace, or an engine's directory of them."),
+    ] = None,
+    layers_from: Annotated[
+        str | None,
+        typer.Option(
+            help="Another recording of the same program that knows its layers: a run of its start. In a diff also "
+            "before=…,after=…."
+        ),
     ] = None,
     anchor: Annotated[
         str | None, typer.Option(help="Regular expression: a kernel that each layer has; found if not given.")
@@ -319,7 +329,7 @@ def _selection(
     """The options by which `layers` and `diff` choose steps and layers."""
     from profkit.model.selection import Selection
 
-    return Selection(layers, scope, steps, graph, layer_kind, capture_trace, anchor, anchor_every)
+    return Selection(layers, scope, steps, graph, layer_kind, capture_trace, layers_from, anchor, anchor_every)
 
 
 def _selecting(command: Callable[..., None]) -> Callable[..., None]:

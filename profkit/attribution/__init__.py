@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.attribution import cut, launch_range, lineage, sequence
-from profkit.attribution.method import CaptureTrace, Context, LaunchJoin, Method, join
+from profkit.attribution import borrowed, cut, launch_range, lineage, sequence
+from profkit.attribution.method import CaptureTrace, Context, LaunchJoin, Lender, Method, join
 from profkit.attribution.scopes import ScopeTable, user_ranges
 from profkit.model.selection import Hints, Phase
 from profkit.model.steps import Steps
@@ -23,6 +23,7 @@ from profkit.model.trace import Diagnostic, Trace
 METHODS: Sequence[Method] = (
     Method("lineage", lineage.attribute, exact=True, from_capture=True),
     Method("launch range", launch_range.attribute, exact=True),
+    Method("borrowed", borrowed.attribute, from_capture=True),
     Method("sequence", sequence.attribute, from_capture=True),
     Method("cut", cut.attribute, in_steps=True, by_pattern=True),
 )
@@ -72,11 +73,12 @@ class Attribution:
         return {m.name: int(c) for m, c in zip(METHODS, counts[1:], strict=True) if c}
 
 
-def attribute(trace: Trace, capture_traces: Sequence[CaptureTrace] = ()) -> Attribution:
+def attribute(trace: Trace, capture_traces: Sequence[CaptureTrace] = (), lenders: Sequence[Lender] = ()) -> Attribution:
     """Place the ops of `trace`, each by the best method that needs no steps and fits; others stay unplaced.
 
     Args:
         capture_traces: where the capture of the trace's graphs was recorded, if not in it.
+        lenders: other recordings of the same program, from `lender`.
     """
     count = len(trace.ops)
     context = Context(
@@ -88,9 +90,17 @@ def attribute(trace: Trace, capture_traces: Sequence[CaptureTrace] = ()) -> Attr
         placed=np.zeros(count, dtype=np.bool_),
         from_capture=np.zeros(count, dtype=np.bool_),
         capture_traces=capture_traces,
+        lenders=lenders,
     )
     first = Attribution(context, np.zeros(count, dtype=np.int8))
     return _run(first, ((number, m) for number, m in enumerate(METHODS, start=1) if not m.in_steps))
+
+
+def lender(source: str, trace: Trace) -> Lender:
+    """What `trace` knows by identity of the layers of its graphs, to be lent to another recording."""
+    attribution = attribute(trace)
+    exact = [number for number, method in enumerate(METHODS, start=1) if method.exact]
+    return borrowed.lend(source, attribution.context, np.isin(attribution.method, exact))
 
 
 def attribute_in_steps(attribution: Attribution, steps: Steps, hints: Hints) -> Attribution:

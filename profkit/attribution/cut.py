@@ -126,7 +126,7 @@ class _Writer:
             if not named:
                 self.misfits += 1
                 if self.misfits <= _REPORTED:
-                    message = f"{kind.id}: no layers by cut: {found.reason}."
+                    message = f"{kind.name}: no layers by cut: {found.reason}."
                     self.notes.append(Diagnostic("cut-does-not-fit", message))
             return
         layer = np.full(len(self.placed), _UNKNOWN, dtype=np.int64)
@@ -177,7 +177,7 @@ class _Writer:
         ]
         start = shortened(display(self.codes.names[int(lanes[0].codes[found.starts[0]])]))
         message = (
-            f"{kind.id}: {len(found.starts)} layers by cut, holding {inside} of {total} ops "
+            f"{kind.name}: {len(found.starts)} layers by cut, holding {inside} of {total} ops "
             f"({100 * inside / total:.1f} %{''.join(around)}). That a layer begins with {start} is a convention; "
             "its length and content are not."
         )
@@ -186,9 +186,11 @@ class _Writer:
         self.notes.append(Diagnostic("layers-by-cut", message))
         deviating = sum(lane.deviating for lane in lanes)
         if deviating:
-            message = f"{kind.id}: {deviating} steps run other ops than the rest of their kind; these are in no layer."
+            message = (
+                f"{kind.name}: {deviating} steps run other ops than the rest of their kind; these are in no layer."
+            )
             self.notes.append(Diagnostic("cut-leaves-ops", message))
-        self.notes.extend(Diagnostic("cut-doubtful", f"{kind.id}: {doubt}.") for doubt in found.doubts)
+        self.notes.extend(Diagnostic("cut-doubtful", f"{kind.name}: {doubt}.") for doubt in found.doubts)
 
 
 def _layer_of_ops(context: Context, main: Lane, lane: Lane, found: Cut) -> Ints:

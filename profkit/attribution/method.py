@@ -58,6 +58,33 @@ class CaptureTrace:
     trace: Trace
 
 
+#: Range texts, outermost first.
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LentGraph:
+    """A graph of a recording that knows its layers.
+
+    Args:
+        launches: canonical name and kind of each, sorted by these and then by start.
+        paths: where each lies, None where that is not known exactly.
+        order: the launches by stream and start, as indices.
+    """
+
+    launches: tuple[tuple[str, str], ...]
+    paths: Sequence[Path | None]
+    order: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Lender:
+    """A recording of the same program that knows its layers, and what reports call it."""
+
+    source: str
+    graphs: Sequence[LentGraph]
+
+
 @dataclass(frozen=True)
 class Context:
     """A trace, and what is known of its ops when a method's turn comes.
@@ -71,6 +98,7 @@ class Context:
         from_capture: those that one placed by the ranges around the graph's capture.
         overhead: the scopes of ops that replaying adds outside graphs.
         capture_traces: where the capture of the trace's graphs was recorded, if not in it.
+        lenders: other recordings of the same program, which know its layers.
         hints: what the user says about layers.
         steps: the trace's steps; None for methods that run before these are known.
     """
@@ -84,6 +112,7 @@ class Context:
     from_capture: npt.NDArray[np.bool_]
     overhead: frozenset[int] = frozenset()
     capture_traces: Sequence[CaptureTrace] = ()
+    lenders: Sequence[Lender] = ()
     hints: Hints = field(default_factory=Hints)
     steps: Steps | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,17 +79,18 @@ def grouped(rows: Ints, group: Ints, start_ns: Ints, codes: Ints) -> Groups:
     edges = np.r_[first, len(rows)].astype(np.int64)
     length = np.diff(edges)
     position = np.arange(len(rows)) - np.repeat(first, length)
-    # A sum of well-mixed (code, position) pairs; sequences that collide are equal for all purposes here.
-    mixed = (codes[rows].astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= position.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(32)
-    total = np.add.reduceat(mixed, first) if len(first) else np.empty(0, np.uint64)
+    # Sequences that collide are equal for all purposes here.
+    total = np.add.reduceat(mixed(codes[rows], position), first) if len(first) else np.empty(0, np.uint64)
     keys = np.stack([length.astype(np.int64), total.view(np.int64)], axis=1)
     _, shape, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     rank = np.empty(len(counts), dtype=np.int64)
     rank[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
     return Groups(rows, edges, rank[shape.reshape(-1)], group[first])
+
+
+def mixed(codes: npt.NDArray[np.integer[Any]], position: Ints) -> npt.NDArray[np.uint64]:
+    """A hash of each pair of code and position, both below 2^32; sums of them tell sequences apart."""
+    return pd.util.hash_array((codes.astype(np.uint64) << np.uint64(32)) | position.astype(np.uint64))
 
 
 @dataclass(frozen=True)

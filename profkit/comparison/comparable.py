@@ -253,8 +253,13 @@ _MOST = 0.5
 
 
 def _other_batch(before: Input, after: Input) -> Iterator[Reason]:
-    """Grids that scaled alike: another batch, where nothing else says the batch."""
+    """Another batch, as ranges name it; or grids that scaled alike, where nothing else says the batch."""
     if all(_shapes(run) for run in (*before.runs, *after.runs)):
+        return
+    named = _unlike(before, after, lambda run: run.census.chosen.kind.batch or None)
+    if named is not None:
+        listed = _both(named)
+        yield Reason("other-batch", f"The steps are of different batches: {listed}. Choose the same with --graph.")
         return
     grids = [_blocks(side) for side in (before, after)]
     shared = sorted({*grids[0]} & {*grids[1]})

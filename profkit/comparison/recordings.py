@@ -52,19 +52,20 @@ def _most_like(wanted: KindCensus, before: Census, after: Census) -> tuple[int |
     likeness = {index: _likeness(wanted, after.kinds[index]) for index in candidates}
     best = max(likeness.values())
     alike = [index for index in candidates if best - likeness[index] < _TELLING]
-    if len(alike) == 1:
-        return alike[0], None
+    named = [index for index in alike if wanted.kind.batch and after.kinds[index].kind.batch == wanted.kind.batch]
+    if len(alike) == 1 or len(named) == 1:
+        return (named or alike)[0], None
     peers = [i for i in _with_layers(before) if _likeness(wanted, before.kinds[i]) > 1 - _TELLING]
     if len(peers) == len(alike):
         # The same number of graphs with the same kernels on both sides: batch sizes, captured in one order.
         position = _by_id(before, peers).index(before.default)
         index = _by_id(after, alike)[position]
         message = (
-            f"{len(alike)} kinds of step run the same kernels; {before.kinds[before.default].kind.id} is compared with "
-            f"{after.kinds[index].kind.id} by the order of their capture. Choose with --graph."
+            f"{len(alike)} kinds of step run the same kernels; {before.kinds[before.default].kind.name} is compared "
+            f"with {after.kinds[index].kind.name} by the order of their capture. Choose with --graph."
         )
         return index, Reason("step-kind-by-order", message)
-    shown = ", ".join(after.kinds[i].kind.id for i in alike)
+    shown = ", ".join(after.kinds[i].kind.name for i in alike)
     message = (
         f"Which kind of step is the same on both sides cannot be told ({shown} run the same kernels). Use --graph."
     )

@@ -183,9 +183,12 @@ def _new_launches(comparison: Comparison) -> str:
     by_group: dict[int, float] = {}
     for f in added:
         by_group[f.row.group] = by_group.get(f.row.group, 0) + f.row.launches_after / comparison.per_of(f.row)[1]
+    layers: dict[float, int] = {}
+    for group, number in by_group.items():
+        layers[number] = layers.get(number, 0) + comparison.groups[group].layers
     return " and ".join(
-        f"{counted(number, 'launch')} a layer {are(number)} new in {counted(comparison.groups[group].layers, 'layer')}"
-        for group, number in by_group.items()
+        f"{counted(number, 'launch')} a layer {are(number)} new in {_of_ranks(there, comparison.ranks)}"
+        for number, there in sorted(layers.items(), reverse=True)[:_MOST_NAMES]
     )
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.attribution import Attribution, attribute, attribute_in_steps
-from profkit.attribution.method import CaptureTrace
+from profkit.attribution.method import CaptureTrace, Lender
 from profkit.counting.integrity import eager_launches_without_ops, overlapping_ops, refuse, silent_nodes
 from profkit.counting.steps import find_steps
 from profkit.errors import NothingSelectedError, ProfkitError
@@ -39,18 +39,22 @@ from profkit.model.wording import counted
 
 
 def take_census(
-    trace: Trace, selection: Selection | None = None, capture_traces: Sequence[CaptureTrace] = ()
+    trace: Trace,
+    selection: Selection | None = None,
+    capture_traces: Sequence[CaptureTrace] = (),
+    lenders: Sequence[Lender] = (),
 ) -> Census:
     """Count `trace`.
 
     Args:
         capture_traces: what `selection.capture_trace` names, read.
+        lenders: what `selection.layers_from` names, read.
 
     Raises:
         ProfkitError: the selection matches nothing, or a regular expression is wrong.
     """
     selection = selection or Selection()
-    attribution = attribute(trace, capture_traces)
+    attribution = attribute(trace, capture_traces, lenders)
     steps = find_steps(trace, attribution, selection.steps)
     attribution = attribute_in_steps(attribution, steps, selection.hints)
     ops = _PlacedOps(trace, attribution, steps)
@@ -117,9 +121,10 @@ def _default_kind(kinds: Sequence[KindCensus], selection: Selection) -> int:
     if selection.graph is None:
         return next((i for i, k in enumerate(kinds) if len(k.layers)), 0)
     for index, census in enumerate(kinds):
-        if selection.graph in (census.kind.id, census.kind.id.split()[-1]):
+        kind = census.kind
+        if selection.graph in (kind.id, kind.id.split()[-1], kind.batch, kind.name):
             return index
-    shown = ", ".join(k.kind.id for k in kinds) or "none"
+    shown = ", ".join(k.kind.name for k in kinds) or "none"
     raise ProfkitError(f"--graph {selection.graph!r} names no kind of step. There are: {shown}.")
 
 

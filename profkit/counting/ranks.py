@@ -106,6 +106,7 @@ def _beside(ranks: Sequence[KindCensus]) -> KindCensus:
     return KindCensus(
         kind=StepKind(
             id=ranks[0].kind.id,
+            batch=ranks[0].kind.batch,
             steps=steps,
             ops_per_step=sum(c.kind.ops_per_step for c in ranks),
             gpu_ns=sum(c.kind.gpu_ns * steps // c.kind.steps for c in ranks),
@@ -154,6 +155,7 @@ def _behind(jobs: Sequence[KindCensus]) -> KindCensus:
     layers[_SUMS] = np.rint(sums).astype(np.int64)
     kind = StepKind(
         id=jobs[0].kind.id,
+        batch=jobs[0].kind.batch,
         steps=sum(steps),
         ops_per_step=round(sum(c.kind.ops_per_step for c in jobs) / len(jobs)),
         gpu_ns=round(sum(w * c.kind.gpu_ns for w, c in zip(weights, jobs, strict=True))),

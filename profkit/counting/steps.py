@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.attribution import Attribution
+from profkit.attribution.op_order import mixed
 from profkit.attribution.scopes import ScopeTable, scopes_at
 from profkit.errors import ProfkitError
 from profkit.model.scope import place
@@ -37,6 +39,61 @@ def find_steps(trace: Trace, attribution: Attribution, pattern: str | None = Non
     Raises:
         ProfkitError: `pattern` is no regular expression or matches no range.
     """
+    steps = _found_steps(trace, attribution, pattern)
+    batches = _batches(trace, attribution, steps)
+    return replace(steps, kinds=[replace(kind, batch=batch) for kind, batch in zip(steps.kinds, batches, strict=True)])
+
+
+#: What engines write around a step: vLLM A prefills of B tokens and C decodes of D; others a word and a number.
+_VLLM = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
+_BATCH = re.compile(r"(decode|prefill|extend)?\W{0,3}(?:bs|batch|batch[_ ]size|bsz)\W{0,2}(\d+)(?!\d)", re.IGNORECASE)
+
+
+def _batches(trace: Trace, attribution: Attribution, steps: Steps) -> list[str]:
+    """What the innermost range that tells it says of the batch of each kind; "" where steps of a kind differ in more
+    than a number, or nothing is told."""
+    row = attribution.joined.row
+    rows = np.flatnonzero((steps.step >= 0) & (row >= 0))
+    if not len(rows) or not len(attribution.ranges):
+        return [""] * len(steps.kinds)
+    step, first = np.unique(steps.step[rows], return_index=True)
+    launches = trace.launches.iloc[row[rows[first]]]
+    scopes = ScopeTable()
+    at = scopes_at(
+        attribution.ranges,
+        launches["process"].to_numpy().astype(np.int64),
+        launches["thread"].to_numpy(),
+        launches["start"].to_numpy(),
+        scopes,
+    )
+    told = [next((t for text in reversed(path) if (t := _batch(text)) is not None), None) for path in scopes.paths]
+    of_kind: list[set[tuple[str, int] | None]] = [set() for _ in steps.kinds]
+    for kind, scope in zip(steps.kind[step].tolist(), at.tolist(), strict=True):
+        of_kind[kind].add(told[scope])
+    return [_told(batches) for batches in of_kind]
+
+
+def _batch(text: str) -> tuple[str, int] | None:
+    """A word and a number: ``decode``, 8."""
+    vllm = _VLLM.search(text)
+    if vllm is not None:
+        prefills, tokens, decodes, _ = map(int, vllm.groups())
+        if not prefills:
+            return "decode", decodes
+        return ("prefill of tokens" if not decodes else f"{decodes} decodes and prefill of tokens"), tokens
+    other = _BATCH.search(text)
+    return None if other is None else ((other[1] or "batch").lower(), int(other[2]))
+
+
+def _told(batches: set[tuple[str, int] | None]) -> str:
+    known = [batch for batch in batches if batch is not None]
+    if None in batches or len({word for word, _ in known}) != 1:
+        return ""
+    low, high = min(known)[1], max(known)[1]
+    return f"{known[0][0]} {low}" if low == high else f"{known[0][0]} {low}–{high}"
+
+
+def _found_steps(trace: Trace, attribution: Attribution, pattern: str | None) -> Steps:
     if pattern is not None:
         return _by_ranges(trace, attribution, _matching(attribution.ranges, pattern), f"ranges that match {pattern!r}")
     family = _outer_family(trace, attribution)
@@ -284,17 +341,19 @@ def _launches_in(step: Ints, count: int, launch: Ints, launches: int) -> Ints:
 
 
 def _sequence_hashes(ops: pd.DataFrame, step: Ints, count: int) -> Ints:
-    """A hash of each step's op names in order on each stream; streams may interleave differently from step to step."""
+    """A hash of each step's ops in order on each stream: their names, and the graphs they are of, since those of other
+    batches may run the same kernels. Streams may interleave differently from step to step, and have other numbers."""
     stream, _ = pd.factorize(joint_key(ops["device"].to_numpy(), ops["stream"].to_numpy()))
     order = np.lexsort((ops["start"].to_numpy(), stream, step))
     group = step[order] * (int(stream.max()) + 1) + stream[order]
     first = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
     position = np.arange(len(order)) - np.repeat(first, np.diff(np.r_[first, len(order)]))
-    name = ops["name"].cat.codes.to_numpy().astype(np.uint64)[order]
-    mixed = (name + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) ^ (position.astype(np.uint64) << np.uint64(1))
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    names = ops["name"].cat
+    graph, _ = pd.factorize(graph_ids(ops))
+    codes = (graph.astype(np.int64) * len(names.categories) + names.codes.to_numpy())[order]
+    of_stream = np.add.reduceat(mixed(codes, position), first)
     total = np.zeros(count, dtype=np.uint64)
-    np.add.at(total, step[order], mixed)
+    np.add.at(total, step[order][first], pd.util.hash_array(of_stream))
     return total.view(np.int64)
 
 

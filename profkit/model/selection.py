@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TypedDict
+from dataclasses import dataclass, replace
+from typing import Literal, TypedDict
 
 from profkit.errors import ProfkitError
 from profkit.model.scope import Place
@@ -64,6 +64,7 @@ class Selection:
         graph: the id of the kind of step to report; None takes the kind with the most GPU time.
         layer_kind: only layers of this kind, e.g. ``A`` of those that cut told apart; no regular expression.
         capture_trace: a file or directory that holds the recorded capture of the trace's graphs.
+        layers_from: a run: another recording of the same program, which knows its layers.
         anchor: a launch that each layer has.
         anchor_every: how often it runs in a layer.
         like: how another recording of the step was cut, to be followed where the names allow it.
@@ -76,10 +77,21 @@ class Selection:
     graph: str | None = None
     layer_kind: str | None = None
     capture_trace: str | None = None
+    layers_from: str | None = None
     anchor: str | None = None
     anchor_every: int | None = None
     like: Phase | None = None
     ranges: bool = False
+
+    def of_side(self, side: Literal["before", "after"]) -> Selection:
+        """What it says of one side of a diff: of ``before=A,after=B`` in `graph`, `capture_trace` and `layers_from` the
+        one or the other."""
+        return replace(
+            self,
+            graph=_of_side(self.graph, side),
+            capture_trace=_of_side(self.capture_trace, side),
+            layers_from=_of_side(self.layers_from, side),
+        )
 
     @property
     def hints(self) -> Hints:
@@ -95,6 +107,11 @@ class Selection:
         return Hints(self.anchor, self.anchor_every or 1, self.like, self.ranges)
 
 
+def _of_side(value: str | None, side: str) -> str | None:
+    match = re.fullmatch(r"before=(?P<before>.*),after=(?P<after>.*)", value or "")
+    return value if match is None else match[side]
+
+
 class SelectionOptions(TypedDict, total=False):
     """The fields of a `Selection` that a caller may give by name."""
 
@@ -104,6 +121,7 @@ class SelectionOptions(TypedDict, total=False):
     graph: str | None
     layer_kind: str | None
     capture_trace: str | None
+    layers_from: str | None
     anchor: str | None
     anchor_every: int | None
 

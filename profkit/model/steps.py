@@ -26,6 +26,7 @@ class StepKind:
 
     Args:
         id: ``graph 5`` (by graph id) or ``sequence 1`` (by order of GPU time).
+        batch: what ranges tell of it, ``decode 8`` or ``batch 4``; "" where they tell nothing.
         steps: how many there are.
         ops_per_step: launches in each.
         gpu_ns: sum over all of them of their ops' durations.
@@ -37,6 +38,12 @@ class StepKind:
     ops_per_step: int
     gpu_ns: int
     one_graph: bool
+    batch: str = ""
+
+    @property
+    def name(self) -> str:
+        """How reports call it: ``decode 8 (graph 5)``."""
+        return f"{self.batch} ({self.id})" if self.batch else self.id
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,15 @@ def read(path: Path, *, detail: bool = False) -> Trace:
     return replace(trace, info=replace(trace.info, diagnostics=(*trace.info.diagnostics, *notes)))
 
 
+def recognised(path: Path) -> bool:
+    """Whether a file is of a format that profkit reads, by how it begins."""
+    try:
+        _reader(path)
+    except ProfkitError:
+        return False
+    return True
+
+
 def is_whole_directory(directory: Path) -> bool:
     """Whether the files of `directory` may be one trace together."""
     return any(entry.directory and any(directory.glob(entry.directory)) for entry in FORMATS)

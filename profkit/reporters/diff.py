@@ -157,7 +157,7 @@ def describe(entry: Input) -> str:
     if census.kinds:
         kind = census.chosen.kind
         steps = sum(run.census.chosen.kind.steps for run in entry.runs if run.census.kinds)
-        parts.append(f"{steps} steps ({kind.id}, {census.step_method})")
+        parts.append(f"{steps} steps ({kind.name}, {census.step_method})")
     methods: Counter[str] = Counter()
     for run in entry.runs:
         methods.update(run.census.methods)

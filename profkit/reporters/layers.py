@@ -93,7 +93,8 @@ def _counts(run: Run) -> Iterator[str]:
     for kind in run.step_kinds:
         chosen = " (reported here)" if kind.id == run.default_step_kind and len(run.step_kinds) > 1 else ""
         us = "" if kind.us_per_step is None else f", {kind.us_per_step:.2f} µs of kernel time"
-        yield f"  {kind.steps} × {kind.id}: {kind.launches_per_step} launches a step{us}{chosen}"
+        name = f"{kind.batch} ({kind.id})" if kind.batch else kind.id
+        yield f"  {kind.steps} × {name}: {kind.launches_per_step} launches a step{us}{chosen}"
 
 
 def _step_line(run: Run) -> str | None:

@@ -127,6 +127,7 @@ class StepKind(Struct, frozen=True, kw_only=True):
     """Steps that do the same work; `outside` lies outside the layers, per step."""
 
     id: str
+    batch: Annotated[str | None, says("what ranges tell, e.g. `decode 8`; null where they tell nothing.")]
     steps: int
     launches_per_step: int
     us_per_step: Us
@@ -273,6 +274,7 @@ def _kind(census: Census, kind: KindCensus, floor: Floor | None) -> StepKind:
     steps = kind.kind.steps
     return StepKind(
         id=kind.kind.id,
+        batch=kind.kind.batch or None,
         steps=steps,
         launches_per_step=kind.kind.ops_per_step,
         us_per_step=_us(kind.kind.gpu_ns, steps, census),

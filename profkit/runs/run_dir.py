@@ -105,18 +105,14 @@ def load(path: Path) -> Run:
 
 
 def find(path: Path) -> list[Run]:
-    """Every run at `path` or at most three levels below it (arm/pair/rank), in order of path.
+    """Every run at `path` or at most three levels below it (arm/pair/rank), in order of path; empty for none.
 
     Raises:
-        ProfkitError: there is none, or one of them is broken.
+        ProfkitError: one of them is broken.
     """
     if is_run(path):
         return [load(path)]
     found = sorted(f.parent for depth in ("*", "*/*", "*/*/*") for f in path.glob(f"{depth}/{RUN_FILE}") if f.is_file())
-    if not found:
-        raise ProfkitError(
-            f"{path} holds no {RUN_FILE} (looked three levels deep). Give a run directory or a trace file."
-        )
     return [load(p) for p in found]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from profkit import readers
-from profkit.attribution import capture_traces
+from profkit.attribution import capture_traces, lender
+from profkit.attribution.method import CaptureTrace, Lender
 from profkit.counting import ranks
 from profkit.counting.count import take_census
 from profkit.counting.ranks import divided
@@ -40,12 +42,16 @@ class RunFile:
         trace: the trace file.
         record: run.json, None for a bare trace file.
         directory: the run directory; None for a bare trace file.
+        rank: which rank of a job it is, where a directory of traces tells.
+        notes: what is to be said of how it was found.
     """
 
     label: str
     trace: Path
     record: RunRecord | None
     directory: run_dir.Run | None = None
+    rank: RankRecord | None = None
+    notes: Sequence[Diagnostic] = ()
 
 
 @dataclass(frozen=True)
@@ -87,8 +93,8 @@ class Counted:
 
 
 def find(spec: str) -> list[RunFile]:
-    """The runs that `spec` names: a run directory (nested ones included), a directory of rocprofv3's CSV files, a trace
-    file, or a glob of any of these.
+    """The runs that `spec` names: a run directory (nested ones included), a directory of traces, a trace file, or a
+    glob of any of these.
 
     Raises:
         ProfkitError: it names nothing.
@@ -107,9 +113,72 @@ def find(spec: str) -> list[RunFile]:
         if recorded:
             found += [RunFile(f"{entry.name}/{path.name}", path, None) for path in readers.without_companions(recorded)]
         elif entry.is_dir() and not readers.is_whole_directory(entry):
-            found += [_of_run(run, entry) for run in run_dir.find(entry)]
+            found += [_of_run(run, entry) for run in run_dir.find(entry)] or traces_in(entry)
         else:
             found.append(RunFile(entry.name, entry, None))
+    return found
+
+
+#: How engines and profilers write a rank into a file's name: ``…rank3.…``, ``dp0_pp1_tp0_…``, ``…-TP-2-PP-0…``.
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z0-9])(rank|dp|pp|tp|ep|dcp|pcp|cp)[-_]?(\d+)(?=[^a-z0-9]|$)", re.IGNORECASE)
+
+
+def traces_in(directory: Path) -> list[RunFile]:
+    """The traces that lie in `directory`, as a profiler leaves them there: the ranks of a job where names tell.
+
+    Raises:
+        ProfkitError: there is none.
+    """
+    traces: list[Path] = []
+    others: list[str] = []
+    for path in readers.without_companions(sorted(directory.iterdir())):
+        if path.is_file() and not path.name.startswith("."):
+            if readers.recognised(path):
+                traces.append(path)
+            else:
+                others.append(path.name)
+    if not traces:
+        held = f"; its files are of no format that profkit reads: {_named(others)}" if others else ""
+        raise ProfkitError(
+            f"{directory} holds no run.json (looked three levels deep) and no trace{held}. Give a run directory, a "
+            "trace file, or a directory of traces."
+        )
+    notes = []
+    if others:
+        told = f"{counted(len(others), 'file')} in {directory.name} {are(len(others))} no trace and not read"
+        notes = [Diagnostic("files-not-read", f"{told}: {_named(others)}.")]
+    ranks_of = _ranks_by_name(directory, traces)
+    return [
+        RunFile(f"{directory.name}/{path.name}", path, None, rank=rank, notes=notes if index == 0 else ())
+        for index, (path, rank) in enumerate(zip(traces, ranks_of, strict=True))
+    ]
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+
+
+def _ranks_by_name(directory: Path, traces: Sequence[Path]) -> list[RankRecord | None]:
+    """The rank of each trace by its name; None for all where names do not tell, or some rank is there more often.
+
+    A rank's second file is of a second window: the nth of every rank are one job.
+    """
+    keys = []
+    for path in traces:
+        told = {name.lower(): int(number) for name, number in _RANK_IN_NAME.findall(path.name)}
+        keys.append((told["rank"],) if "rank" in told else tuple(sorted(told.items())))
+    numbers = {key: number for number, key in enumerate(sorted({*keys}, key=str))}
+    if all(len(key) == 1 and isinstance(key[0], int) for key in keys):
+        numbers = {key: key[0] for key in keys}  # type: ignore[misc]
+    windows = Counter(keys)
+    if () in windows or len(windows) < 2 or len({*windows.values()}) > 1:
+        return [None] * len(traces)
+    seen: Counter[object] = Counter()
+    found: list[RankRecord | None] = []
+    for key in keys:
+        job = f"{directory.resolve()} {seen[key]}"
+        found.append(RankRecord(job=job, rank=numbers[key], world_size=max(numbers.values()) + 1))
+        seen[key] += 1
     return found
 
 
@@ -137,7 +206,7 @@ def one(spec: str, option: str) -> RunFile:
 def count_runs(run: RunFile, selection: Selection) -> list[Counted]:
     """Read and count one run: every rank of its trace by itself."""
     return [
-        Counted(_rank_label(run, rank), noted(count(part, selection), run), run.record, "", rank)
+        Counted(_rank_label(run, rank), noted(count(part, selection), run), run.record, "", rank or run.rank)
         for rank, part in divided(readers.read(run.trace), str(run.trace.resolve()))
     ]
 
@@ -148,6 +217,8 @@ def _rank_label(run: RunFile | Loaded, rank: RankRecord | None) -> str:
 
 def noted(census: Census, run: RunFile | Loaded) -> Census:
     """`census` of the trace of `run`, with a diagnostic where that is not the trace that run.json was written for."""
+    if isinstance(run, RunFile) and run.notes:
+        census = replace(census, diagnostics=(*census.diagnostics, *run.notes))
     record = run.record
     replaced = None if isinstance(run, Loaded) or record is None else run_dir.replaced_trace(run.trace.parent, record)
     if replaced is None:
@@ -157,16 +228,26 @@ def noted(census: Census, run: RunFile | Loaded) -> Census:
 
 
 def count(trace: Trace, selection: Selection) -> Census:
-    """Count `trace`, with the capture traces that `selection` names.
+    """Count `trace`, with the capture traces and the lender of layers that `selection` names.
 
     Raises:
-        ProfkitError: the selection matches nothing, or names no capture trace.
+        ProfkitError: the selection matches nothing, or names no capture trace or run.
     """
-    if selection.capture_trace is None:
-        return take_census(trace, selection)
-    captures, notes = capture_traces.read(selection.capture_trace, trace)
-    census = take_census(trace, selection, captures)
+    captures: list[CaptureTrace] = []
+    notes: list[Diagnostic] = []
+    if selection.capture_trace is not None:
+        captures, notes = capture_traces.read(_trace_of(selection.capture_trace), trace)
+    lenders: list[Lender] = []
+    if selection.layers_from is not None:
+        lending = one(selection.layers_from, "--layers-from")
+        lenders = [lender(lending.label, part) for _, part in divided(readers.read(lending.trace))]
+    census = take_census(trace, selection, captures, lenders)
     return replace(census, diagnostics=(*census.diagnostics, *notes))
+
+
+def _trace_of(spec: str) -> str:
+    """The trace in a run directory; anything else is itself."""
+    return str(run_dir.load(Path(spec)).trace_path) if run_dir.is_run(Path(spec)) else spec
 
 
 # -- sides -------------------------------------------------------------------------------------------------------------
@@ -308,25 +389,31 @@ def count_sides(before: Side, after: Side, selection: Selection) -> tuple[list[C
         ProfkitError: bad input, a selection that matches nothing on one side, or a recording given twice on one.
     """
     every = [*before.runs, *after.runs]
-    censuses: dict[str, list[tuple[RankRecord | None, Census]]] = {}
+    selections = selection.of_side("before"), selection.of_side("after")
+    censuses: dict[tuple[str, Selection], list[tuple[RankRecord | None, Census]]] = {}
     sides: tuple[list[Counted], list[Counted]] = ([], [])
     for index, (run, identity) in enumerate(zip(every, _identities(every), strict=True)):
         in_after = index >= len(before.runs)
-        if identity not in censuses:
+        asked = identity, selections[in_after]
+        if asked not in censuses:
             try:
                 # Where layers by cut begin is a convention; the first run sets it for all.
-                censuses[identity] = _censuses(run, selection, [run.census for run in sides[0]])
+                censuses[asked] = _censuses(run, asked[1], [run.census for run in sides[0]])
             except NothingSelectedError as error:
                 raise ProfkitError(_one_sided(error, run.label, after=in_after)) from None
-        for rank, census in censuses[identity]:
+        for rank, census in censuses[asked]:
             # Counts without times are the same in every run by nature: only one file given twice is the same recording.
             own = identity if census.info.timed or isinstance(run, Loaded) else str(run.trace.resolve())
             own += "" if rank is None else f" rank {rank.rank}"
-            job = None if rank is None else msgspec.structs.replace(rank, job=identity)
+            job = msgspec.structs.replace(rank, job=identity) if rank is not None else _rank_of_file(run)
             numbers = run.directory.outputs() if isinstance(run, RunFile) and run.directory else {}
             part = Counted(_rank_label(run, rank), noted(census, run), run.record, own, job, numbers)
             sides[in_after].append(part)
     return _distinct(sides[0]), _distinct(sides[1])
+
+
+def _rank_of_file(run: RunFile | Loaded) -> RankRecord | None:
+    return run.rank if isinstance(run, RunFile) else None
 
 
 def _censuses(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench import Bench, launches_by_layer
-from nsys_builder import Rows
+from nsys_builder import Kernel, Launch, Range, Rows
 from recording import Graph, Recording, step_recording
 
 from profkit.errors import ProfkitError
@@ -237,3 +237,24 @@ def test_steps_may_interleave_their_streams_differently(bench: Bench) -> None:
         with recording.range(f"step {number}"), recording.range("layers.0"):
             recording.launch_all("a@1 x@2 b@1 y@2" if number % 2 else "x@2 y@2 a@1 b@1")
     assert kinds(bench.count(recording.rows)) == [(4, 4)]
+
+
+def test_the_hash_of_a_sequence_tells_every_swap_apart(bench: Bench) -> None:
+    # GIVEN one step, and each that two of its launches make by changing places
+    names = [f"kernel {i % 9}" for i in range(28)]
+    swaps = [(i, j) for i in range(28) for j in range(i) if names[i] != names[j]]
+    sequences = [names]
+    for i, j in swaps:
+        swapped = list(names)
+        swapped[i], swapped[j] = names[j], names[i]
+        sequences.append(swapped)
+    rows = Rows()
+    for number, sequence in enumerate(sequences):
+        begin = 1_000_000 * (number + 1)
+        rows.ranges.append(Range(f"step {number}", begin, begin + 900_000, 100, 100))
+        for position, name in enumerate(sequence):
+            at, correlation = begin + 1000 * (position + 1), number * 100 + position
+            rows.launches.append(Launch("cudaLaunchKernel_v7000", at, correlation, 100, 100))
+            rows.kernels.append(Kernel(name, at + 10, at + 500, correlation))
+    census = bench.count(rows)
+    assert len(census.kinds) == len(sequences) > 300

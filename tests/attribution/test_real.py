@@ -52,6 +52,29 @@ def test_each_layer_has_its_own_launches(recordings: Path, name: str) -> None:
     assert (layers["launches"] / steps).tolist() == BY_RANGE[name]
 
 
+@pytest.mark.parametrize(
+    ("name", "lender"),
+    [
+        ("hf_late_eager", "hf_eager"),
+        ("hf_late_eager.pt.trace.json.gz", "hf_eager"),
+        ("hf_late_fused", "hf_fused"),
+        ("vllm_mla_custom_late", "vllm_mla_custom"),
+        # The same program in another process: its library chose other GEMMs.
+        ("vllm_mla_custom_late.pt.trace.json.gz", "vllm_mla_custom"),
+        ("vllm_mla_native_late", "vllm_mla_native"),
+    ],
+)
+def test_a_late_window_borrows_exactly_the_layers_that_the_start_knows(
+    recordings: Path, name: str, lender: str
+) -> None:
+    census = profkit.census(recordings / name, layers_from=str(recordings / lender))
+    replayed = [kind for kind in census.kinds if kind.kind.steps > 1]
+    assert len(replayed) == 2
+    for kind in replayed:
+        assert (kind.layers["launches"] / kind.kind.steps).tolist() == BY_RANGE[lender]
+    assert {kind.kind.batch for kind in replayed} in ({"decode 8", "decode 4"}, {""})
+
+
 @pytest.mark.parametrize("name", BY_CUT)
 def test_each_layer_has_its_own_launches_by_cut_in_every_kind_of_step(recordings: Path, name: str) -> None:
     # A launch at the border of two layers may stand at the neighbour's.
