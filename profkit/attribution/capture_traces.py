@@ -13,6 +13,7 @@ from profkit import readers
 from profkit.attribution.method import CaptureTrace
 from profkit.errors import ProfkitError
 from profkit.model.trace import Diagnostic, Trace
+from profkit.model.wording import listed
 from profkit.readers.files import whole
 
 
@@ -109,7 +110,7 @@ def _listed(manifest: Path, present: Sequence[Path], texts: Iterable[str]) -> Ca
     entries = _entries(manifest)
     missing = [e["file"] for e in entries if not _is_beside(manifest, Path(e["file"]))]
     if missing:
-        there = ", ".join(p.name for p in present[:6]) or "none"
+        there = listed([p.name for p in present]) or "none"
         raise ProfkitError(
             f"{manifest} names {len(missing)} capture traces that are not beside it, such as {missing[0]}. Trace files "
             f"there: {there}. Copy the missing ones, or give the right one itself with --capture-trace."

@@ -8,7 +8,6 @@ The stream that holds most of the step is cut; an op of another stream belongs t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -20,9 +19,10 @@ from profkit.attribution.stretches import Cut, Misfit, layers_of
 from profkit.errors import ProfkitError
 from profkit.model.names import display, shortened
 from profkit.model.scope import place
-from profkit.model.selection import Hints, Phase
+from profkit.model.selection import Hints, Phase, compiled
 from profkit.model.steps import WHOLE_RECORDING, StepKind, Steps
 from profkit.model.trace import Diagnostic
+from profkit.model.wording import listed
 
 Ints = npt.NDArray[np.int64]
 
@@ -95,14 +95,11 @@ def _matching(pattern: str, names: Mapping[int, str]) -> frozenset[int]:
     Raises:
         ProfkitError: it is no regular expression, or names no kernel.
     """
-    try:
-        regex = re.compile(pattern)
-    except re.error as error:
-        raise ProfkitError(f"--anchor {pattern!r} is not a regular expression: {error}.") from None
+    regex = compiled("--anchor", pattern)
     shown_as = {code: display(name) for code, name in names.items()}
     found = frozenset(code for code, name in names.items() if regex.search(name) or regex.search(shown_as[code]))
     if not found:
-        shown = ", ".join(sorted(set(shown_as.values()))) or "none"
+        shown = listed(sorted(set(shown_as.values())), 12) or "none"
         raise ProfkitError(f"--anchor {pattern!r} matches no kernel of a step. Kernels there: {shown}.")
     return found
 

@@ -27,6 +27,7 @@ from profkit.model import names as kernel_names
 from profkit.model.names import display, shortened
 from profkit.model.scope import place
 from profkit.model.trace import NONE, Diagnostic, Trace, joint_key
+from profkit.model.wording import listed
 
 Ints = npt.NDArray[np.int64]
 
@@ -104,7 +105,7 @@ def _place(trace: Trace, replays: Groups, captures: Sequence[Capture], scopes: S
         op_names: list[str] = canonical[trace.ops["name"].cat.codes.to_numpy()[members[0]]].tolist()
         fits, reasons = _fitting(captures, op_kinds, op_names)
         if not fits:
-            message = f"Order places none of {members.size} ops: {'; '.join(list(dict.fromkeys(reasons))[:3])}."
+            message = f"Order places none of {members.size} ops: {listed(list(dict.fromkeys(reasons)), 3, '; ')}."
             found.notes.append(Diagnostic("sequence-does-not-fit", message))
         elif len({_places_of(c, a, scopes) for c, a in fits}) > 1:
             message = f"{len(fits)} captures fit {members.size} ops equally well and name different layers for them."

@@ -16,6 +16,7 @@ import pandas as pd
 from profkit.comparison.model import Reason
 from profkit.model.census import KindCensus
 from profkit.model.names import canonical
+from profkit.model.wording import listed
 
 #: A shorter text is a prefix of too much: ``void at::`` begins thousands of names.
 _SHORTEST_CUT = 24
@@ -103,7 +104,7 @@ def unify(before: KindCensus, after: KindCensus) -> tuple[KindCensus, tuple[Reas
     """`after` with the canonical names of `before` where `pair` finds one for them, and what is ambiguous."""
     pairing = pair(*(pd.concat([c.slots["name"], c.outside["name"]]).tolist() for c in (before, after)))
     reasons = tuple(
-        Reason("ambiguous-name", f"{name} may stand for any of {len(fitting)}: {', '.join(fitting[:_LISTED])}.")
+        Reason("ambiguous-name", f"{name} may stand for any of {len(fitting)}: {listed(fitting, _LISTED)}.")
         for name, fitting in pairing.ambiguous.items()
     )
     if not pairing.renamed:

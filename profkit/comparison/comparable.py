@@ -14,7 +14,7 @@ from profkit.counting.integrity import no_layers_advice
 from profkit.model.census import VARIES
 from profkit.model.run import RunRecord, WorkloadRecord
 from profkit.model.steps import UNDER_RECORDED_SHARE
-from profkit.model.wording import are, counted
+from profkit.model.wording import are, counted, listed
 
 T = TypeVar("T")
 #: A run's label, and what it says.
@@ -243,7 +243,7 @@ def _other_layers(before: Input, after: Input) -> Iterator[Reason]:
         yield Reason("other-layer-count", message)
     elif ours != theirs:
         only = (set(ours) - set(theirs), set(theirs) - set(ours))
-        shown = " and ".join(", ".join(str(n) for _, n in sorted(numbers)[:6]) or "none" for numbers in only)
+        shown = " and ".join(listed([str(n) for _, n in sorted(numbers)]) or "none" for numbers in only)
         message = f"The layers have different numbers (only before, and only after: {shown}). Record the same layers."
         yield Reason("other-layers", message)
 

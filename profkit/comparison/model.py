@@ -175,8 +175,12 @@ class Row:
         selected: the question is about this row.
         outside: it runs outside layers.
         group: index of its group of layers; -1 of what is paired by name alone.
-        shape_before, shape_after: how it was launched, by the columns of `census.SHAPE`.
+        shape_before, shape_after: how it was launched, by the columns of `census.SHAPE`; where grid or block differ in
+            some layers only, in the first of these.
+        layers_reshaped: in how many layers they differ.
         slots: the rows of `KindCensus.slots` that it sums, before and after, pair by pair; `align.ABSENT` for none.
+        position_before, position_after: its place in the first of the layers, from 1, and of how many; None where it
+            does not run in layers.
     """
 
     where: str
@@ -199,7 +203,10 @@ class Row:
     group: int = -1
     shape_before: Mapping[str, str] = field(default_factory=dict)
     shape_after: Mapping[str, str] = field(default_factory=dict)
+    layers_reshaped: int = 0
     slots: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = (np.empty(0, np.int64), np.empty(0, np.int64))
+    position_before: tuple[int, int] | None = None
+    position_after: tuple[int, int] | None = None
 
     def reshaped(self, *names: str) -> bool:
         """Whether one of these columns is known on both sides and differs."""
@@ -434,14 +441,15 @@ class Comparison:
     def to_pandas(self) -> pd.DataFrame:
         """One row a finding in the selected layers, launches and microseconds per layer per step.
 
-        Columns: layers, where, name, kind, status, launches_before, launches_after, us_before, us_after, us_delta,
-        ci_low, ci_high.
+        Columns: layers, position (before; after where it is new), where, name, kind, status, launches_before,
+        launches_after, us_before, us_after, us_delta, ci_low, ci_high.
         """
         nan = float("nan")
         return pd.DataFrame(
             [
                 {
                     "layers": ", ".join(self.groups[f.row.group].names),
+                    "position": "/".join(map(str, f.row.position_before or f.row.position_after or ())),
                     "where": f.row.where,
                     "name": f.row.name,
                     "kind": f.row.op_kind,

@@ -13,7 +13,7 @@ from profkit.counting import ranks
 from profkit.counting.ranks import unlike
 from profkit.model.census import Census, KindCensus
 from profkit.model.names import display
-from profkit.model.wording import are, counted
+from profkit.model.wording import are, counted, listed
 from profkit.runs import run_dir
 
 #: Two kinds whose likeness to the other side differs by less are not told apart by their kernels.
@@ -204,11 +204,11 @@ def other_kinds(before: Input, after: Input) -> Iterator[Reason]:
         chosen = run.census.chosen.kind
         others = [k.kind for k in run.census.kinds if k is not run.census.chosen]
         if others and run.census.selection.graph is None:
-            shown = ", ".join(f"{k.steps} of {k.id} with {k.ops_per_step} launches" for k in others[:_LISTED])
+            shown = listed([f"{k.steps} of {k.name} with {k.ops_per_step} launches" for k in others], _LISTED)
             left = sum(k.steps for k in others)
             message = (
                 f"{counted(left, 'step')} of {run.label} with other launches {are(left)} not compared ({shown}); "
-                f"{chosen.steps} of {chosen.id} with {chosen.ops_per_step} {are(chosen.steps)}."
+                f"{chosen.steps} of {chosen.name} with {chosen.ops_per_step} {are(chosen.steps)}."
             )
             yield Reason("other-step-kinds", message)
 
@@ -224,10 +224,9 @@ def beyond(before: Input, after: Input) -> Iterator[Reason]:
     different = {key: pair for key, pair in different.items() if pair[0] != pair[1]}
     if not different:
         return
-    listed = ", ".join(f"{display(name)} {b} → {a}" for (name, _), (b, a) in list(different.items())[:_LISTED])
-    more = f" and {len(different) - _LISTED} more" if len(different) > _LISTED else ""
+    changes = listed([f"{display(name)} {b} → {a}" for (name, _), (b, a) in different.items()], _LISTED)
     message = (
-        f"Outside the compared steps, launches differ in number: {listed}{more}. What is new there is not counted as "
+        f"Outside the compared steps, launches differ in number: {changes}. What is new there is not counted as "
         "gone; nothing else of it is judged."
     )
     yield Reason("beyond-steps-differ", message)

@@ -15,6 +15,7 @@ from math import floor
 from profkit.comparison.model import Gone, Group, Input, Launch, Row
 from profkit.model.census import KindCensus
 from profkit.model.names import display
+from profkit.model.wording import listed
 
 #: Launches of each name, a step of one rank.
 PerStep = Mapping[Launch, Fraction]
@@ -134,11 +135,9 @@ def _partial(groups: Sequence[Group], changes: Sequence[Mapping[Launch, Fraction
                 by, others = change.get(launch, Fraction()), usual.get(launch, Fraction())
                 # Lost here and kept in most, or kept here and lost in most.
                 if by != others and min(by, others) < 0:
-                    where = f"layer {_listed(group.names)}" if by < others else f"all layers but {_listed(group.names)}"
+                    where = (
+                        f"layer {listed(group.names, 4)}" if by < others else f"all layers but {listed(group.names, 4)}"
+                    )
                     number = sum(g.layers for g, c in members if c.get(launch, Fraction()) < 0)
                     found.append(Gone(display(launch[0]), where, float(abs(min(by, others)) * number / ranks)))
     return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -82,11 +82,15 @@ def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, group
     count = len(first)
     order = np.argsort(codes, kind="stable")
     edges = np.searchsorted(codes[order], np.arange(count + 1))
+    places = [_positions(c) for c in sides]
+    reshaped = _reshaped(sides, index, present)
     sums = [_side_sums(rows, there, codes, c, count) for c, rows, there in zip(sides, index, present, strict=True)]
     rows: list[Row] = []
     for code in sorted(range(count), key=lambda code: (int(group[first[code]]), int(first[code]))):
-        at = int(first[code])
         members = order[edges[code] : edges[code + 1]]
+        other_shape = members[reshaped[members]]
+        # Where a launch has another shape in some layers only, these stand for the row.
+        at = int(other_shape[0] if len(other_shape) else first[code])
         slot_before, slot_after = (
             c.slots.iloc[int(r[at])] if there[at] else None for c, r, there in zip(sides, index, present, strict=True)
         )
@@ -119,10 +123,31 @@ def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, group
                 group=int(group[at]),
                 shape_before=shapes[0],
                 shape_after=shapes[1],
+                layers_reshaped=len(other_shape),
+                position_before=places[0][int(index[0][at])] if present[0][at] else None,
+                position_after=places[1][int(index[1][at])] if present[1][at] else None,
                 slots=(index[0][members], index[1][members]),
             )
         )
     return rows
+
+
+def _positions(census: KindCensus) -> list[tuple[int, int]]:
+    """The place of each slot in its layer, from 1, and how many places the layer has."""
+    by_layer = census.slots.groupby("layer")["launches"]
+    return list(zip((by_layer.cumcount() + 1).tolist(), by_layer.transform("size").tolist(), strict=True))
+
+
+def _reshaped(
+    sides: tuple[KindCensus, KindCensus], index: Sequence[Ints], present: Sequence[npt.NDArray[np.bool_]]
+) -> npt.NDArray[np.bool_]:
+    """Whether grid or block of both slots of a pair are known and differ."""
+    found = np.zeros(len(index[0]), dtype=np.bool_)
+    both = np.flatnonzero(present[0] & present[1])
+    for name in ("grid", "block"):
+        before, after = (c.slots[name].to_numpy()[rows[both]] for c, rows in zip(sides, index, strict=True))
+        found[both] |= (before != after) & (before != "") & (after != "")
+    return found
 
 
 def _label_codes(census: KindCensus, rows: Ints, there: npt.NDArray[np.bool_]) -> Ints:

@@ -13,7 +13,7 @@ from profkit.comparison.model import Comparison, Finding, Gates, Reason, Row, St
 from profkit.comparison.work import NOT_REPRODUCIBLE
 from profkit.counting.ranks import world_sizes
 from profkit.model.census import UNATTRIBUTED
-from profkit.model.wording import are, counted, signed, were
+from profkit.model.wording import are, counted, listed, signed, were
 
 
 def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comparison:
@@ -106,11 +106,9 @@ def _unexplained(comparison: Comparison) -> list[Reason]:
     gone = comparison.unexplained
     if not gone:
         return []
-    listed = "; ".join(
-        f"{g.name} from {g.where} ({counted(round(g.per_step, 2), 'launch')} a step)" for g in gone[:_MOST_NAMES]
-    )
-    more = f"; and {len(gone) - _MOST_NAMES} more" if len(gone) > _MOST_NAMES else ""
-    message = f"Launches are gone that no claim covers and nothing explains: {listed}{more}."
+    told = [f"{g.name} from {g.where} ({counted(round(g.per_step, 2), 'launch')} a step)" for g in gone]
+    what = listed(told, _MOST_NAMES, "; ")
+    message = f"Launches are gone that no claim covers and nothing explains: {what}."
     return [Reason("gone-unexplained", message)]
 
 
@@ -118,8 +116,9 @@ def _collapsed(comparison: Comparison) -> list[Reason]:
     found = [(f.row.name, f.collapsed) for f in comparison.findings if f.collapsed]
     if not found:
         return []
-    listed = "; ".join(f"{name} in layer {', '.join(layers[:_MOST_NAMES])}" for name, layers in found[:_MOST_NAMES])
-    message = f"Launches last less than half of what they last in the other layers, and did not before: {listed}."
+    told = [f"{name} in layer {listed(layers, _MOST_NAMES)}" for name, layers in found]
+    what = listed(told, _MOST_NAMES, "; ")
+    message = f"Launches last less than half of what they last in the other layers, and did not before: {what}."
     return [Reason("launch-collapsed", message)]
 
 
@@ -154,17 +153,18 @@ def removed_sentence(comparison: Comparison) -> str:
     for layer in comparison.layers:
         if layer.removed > 0:
             by_count[layer.removed] = by_count.get(layer.removed, 0) + 1
-    listed = " and ".join(
+    told = [
         f"{counted(removed, 'launch')} a layer {are(removed)} gone from {_of_ranks(layers, comparison.ranks)}"
-        for removed, layers in sorted(by_count.items(), reverse=True)[:_MOST_NAMES]
-    )
+        for removed, layers in sorted(by_count.items(), reverse=True)
+    ]
+    what = listed(told, _MOST_NAMES, " and ")
     net = comparison.net
     step = "" if net is None else f" ({signed(net.launches_per_step, 0)} a step)"
     if comparison.moved:
         step += (
             f"; {comparison.moved} more a layer now {'runs' if comparison.moved == 1 else 'run'} elsewhere in the step"
         )
-    return f"{listed}{step}."
+    return f"{what}{step}."
 
 
 def _of_ranks(layers: int, ranks: int) -> str:
@@ -186,10 +186,11 @@ def _new_launches(comparison: Comparison) -> str:
     layers: dict[float, int] = {}
     for group, number in by_group.items():
         layers[number] = layers.get(number, 0) + comparison.groups[group].layers
-    return " and ".join(
+    told = [
         f"{counted(number, 'launch')} a layer {are(number)} new in {_of_ranks(there, comparison.ranks)}"
-        for number, there in sorted(layers.items(), reverse=True)[:_MOST_NAMES]
-    )
+        for number, there in sorted(layers.items(), reverse=True)
+    ]
+    return listed(told, _MOST_NAMES, " and ")
 
 
 def _others_changed(comparison: Comparison) -> list[Reason]:
@@ -197,8 +198,8 @@ def _others_changed(comparison: Comparison) -> list[Reason]:
     changed = other_changes(comparison)
     if not changed:
         return [Reason("nothing-else-moved", "No other launch changed in number, or in time beyond noise.")]
-    listed = _listed(changed, comparison.steps)
-    return [Reason("others-changed", f"{counted(len(changed), 'other launch')} changed: {listed}.")]
+    what = _told(changed, comparison.steps)
+    return [Reason("others-changed", f"{counted(len(changed), 'other launch')} changed: {what}.")]
 
 
 def _differences(comparison: Comparison, different: Sequence[Finding]) -> list[Reason]:
@@ -212,12 +213,8 @@ def _differences(comparison: Comparison, different: Sequence[Finding]) -> list[R
         reasons.append(Reason("launches-moved", message))
     rest = [f for f in different if f not in added]
     if rest:
-        listed = _listed(rest, steps)
-        reasons.append(
-            Reason(
-                "launches-changed", f"{counted(len(rest), 'launch')} differ{'s' if len(rest) == 1 else ''}: {listed}."
-            )
-        )
+        differ = f"{counted(len(rest), 'launch')} differ{'s' if len(rest) == 1 else ''}"
+        reasons.append(Reason("launches-changed", f"{differ}: {_told(rest, steps)}."))
     return reasons
 
 
@@ -245,11 +242,9 @@ def _more_runs(comparison: Comparison) -> list[Reason]:
 _MOST_NAMES = 3
 
 
-def _listed(findings: Sequence[Finding], steps: tuple[int, int]) -> str:
+def _told(findings: Sequence[Finding], steps: tuple[int, int]) -> str:
     """The findings and what happened to each. By how much is for the table to say, whose rounded rows add up."""
-    named = ", ".join(f"{f.row.name} ({_happened(f, steps)})" for f in findings[:_MOST_NAMES])
-    rest = len(findings) - _MOST_NAMES
-    return f"{named} and {rest} more" if rest > 0 else named
+    return listed([f"{f.row.name} ({_happened(f, steps)})" for f in findings], _MOST_NAMES)
 
 
 def _happened(finding: Finding, steps: tuple[int, int]) -> str:
@@ -260,11 +255,11 @@ def _happened(finding: Finding, steps: tuple[int, int]) -> str:
     if not same_number:
         return "more launches" if row.launches_before * steps[1] < row.launches_after * steps[0] else "fewer launches"
     if row.reshaped("grid", "block"):
-        return f"grid {row.shape_before['grid']} → {row.shape_after['grid']}" if row.reshaped("grid") else "other block"
+        what = f"grid {row.shape_before['grid']} → {row.shape_after['grid']}" if row.reshaped("grid") else "other block"
+        some = row.layers_reshaped < len(row.slots[0]) and not row.outside
+        return f"{what} in {counted(row.layers_reshaped, 'layer')}" if some else what
     if not finding.notable and finding.unlike:
-        layers = ", ".join(name for name, _ in finding.unlike[:_MOST_NAMES])
-        more = f" and {len(finding.unlike) - _MOST_NAMES} more" if len(finding.unlike) > _MOST_NAMES else ""
-        return f"other times in layer {layers}{more}"
+        return f"other times in layer {listed([name for name, _ in finding.unlike], _MOST_NAMES)}"
     if not finding.notable:
         return "renamed" if row.name_before else finding.status
     return "faster" if finding.delta < 0 else "slower"

@@ -14,7 +14,7 @@ from profkit.comparison.outputs import compare_outputs
 from profkit.model.outputs import OutputNumbers
 from profkit.model.run import ReferenceRecord, ReferencesRecord
 from profkit.model.scope import LAYER
-from profkit.model.wording import counted
+from profkit.model.wording import counted, listed
 from profkit.runs import run_dir
 
 #: The code of outputs that differ from run to run: work is unknown then, whatever the traces show.
@@ -65,8 +65,8 @@ def judged(before: Input, after: Input) -> tuple[Work, list[Reason]]:
         return "unknown", [left]
     missing = _layers_without_outputs(before, after, one.outputs)
     if work == "preserved" and missing:
-        listed = ", ".join(map(str, missing[:_LISTED])) + (" …" if len(missing) > _LISTED else "")
-        message = f"No compared output names layer {listed}: {len(missing)} of the trace's layers are not checked."
+        numbers = listed([str(number) for number in missing], _LISTED)
+        message = f"No compared output names layer {numbers}: {len(missing)} of the trace's layers are not checked."
         return "partly", [why, Reason("outputs-partly", message)]
     return work, [why]
 

@@ -35,7 +35,7 @@ from profkit.model.scope import Place, place
 from profkit.model.selection import Selection, Wanted, short_kind
 from profkit.model.steps import StepKind, Steps
 from profkit.model.trace import NONE, Diagnostic, Trace
-from profkit.model.wording import counted
+from profkit.model.wording import counted, listed
 
 
 def take_census(
@@ -119,7 +119,9 @@ def _kind_census(ops: _PlacedOps, index: int, kind: StepKind, wanted: Wanted) ->
 
 def _default_kind(kinds: Sequence[KindCensus], selection: Selection) -> int:
     if selection.graph is None:
-        return next((i for i, k in enumerate(kinds) if len(k.layers)), 0)
+        with_layers = [i for i, k in enumerate(kinds) if len(k.layers)]
+        # Of the longest: an eager one only where nothing is replayed.
+        return next((i for i in with_layers if kinds[i].kind.replayed), next(iter(with_layers), 0))
     for index, census in enumerate(kinds):
         kind = census.kind
         if selection.graph in (kind.id, kind.id.split()[-1], kind.batch, kind.name):
@@ -135,10 +137,10 @@ def _require_match(census: Census) -> None:
     if not chosen.selected_layers:
         asked = {"--layers": selection.layers, "--layer-kind": selection.layer_kind}
         given = " with ".join(f"{option} {value!r}" for option, value in asked.items() if value is not None)
-        shown = ", ".join(sorted(set(chosen.layers["module"]))[:12])
+        shown = listed(sorted(set(chosen.layers["module"])), 12)
         raise NothingSelectedError(f"{given} matches no layer. Kinds of layer in the trace: {shown}.")
     if selection.scope is not None and not len(chosen.selected_slots):
-        shown = ", ".join(sorted({s for s in chosen.slots["inside"] if s})[:12]) or "none"
+        shown = listed(sorted({s for s in chosen.slots["inside"] if s}), 12) or "none"
         raise NothingSelectedError(
             f"--scope {selection.scope!r} matches nothing inside the layers. Scopes there: {shown}."
         )

@@ -1,7 +1,8 @@
 """Finds the steps of a trace.
 
 Steps are the ranges that `--steps` selects; otherwise repeated outer ranges that each hold several launches (piecewise
-graphs with eager work between, or an eager trace); otherwise graph replays.
+graphs with eager work between, or an eager trace); otherwise graph replays, and beside them eager passes through the
+layers (prefills).
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from profkit.attribution.op_order import mixed
 from profkit.attribution.scopes import ScopeTable, scopes_at
 from profkit.errors import ProfkitError
 from profkit.model.scope import place
+from profkit.model.selection import compiled
 from profkit.model.steps import UNDER_RECORDED_SHARE, WHOLE_RECORDING, StepKind, Steps
 from profkit.model.trace import NONE, Diagnostic, Trace, joint_key
+from profkit.model.wording import listed
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -104,19 +107,16 @@ def _found_steps(trace: Trace, attribution: Attribution, pattern: str | None) ->
         return _by_replays(trace, attribution)
     whole = np.zeros(len(trace.ops), dtype=np.int64)
     note = Diagnostic("no-steps", "No replay and no repeated outer range: the whole recording counts as one step.")
-    return grouped(trace, whole, WHOLE_RECORDING, [note])
+    return grouped(trace, attribution.joined.by_graph, whole, WHOLE_RECORDING, [note])
 
 
 def _matching(ranges: pd.DataFrame, pattern: str) -> pd.DataFrame:
-    try:
-        regex = re.compile(pattern)
-    except re.error as error:
-        raise ProfkitError(f"--steps {pattern!r} is not a regular expression: {error}.") from None
+    regex = compiled("--steps", pattern)
     texts: Sequence[str] = ranges["text"].cat.categories.tolist() if len(ranges) else []
     hit = np.array([bool(regex.search(t)) for t in texts], dtype=bool)
     found = ranges[hit[ranges["text"].cat.codes.to_numpy()]] if len(ranges) else ranges
     if not len(found):
-        shown = ", ".join(sorted({_NUMBER.sub("#", t) for t in texts})[:12]) or "none at all"
+        shown = listed(sorted({_NUMBER.sub("#", t) for t in texts}), 12) or "none at all"
         raise ProfkitError(f"--steps {pattern!r} matches no range. Ranges in the trace (numbers as #): {shown}.")
     return found
 
@@ -225,7 +225,9 @@ def _by_ranges(trace: Trace, attribution: Attribution, family: pd.DataFrame, met
     step = np.where(row >= 0, range_of[row] if len(range_of) else -1, -1)
     silent = (launches["api"] == "graph").to_numpy() & ~attribution.joined.used
     notes = _silent_note(int((silent & (range_of >= 0)).sum()), int((launches["api"] == "graph").sum()))
-    return grouped(trace, step, method, notes, partial=np.unique(range_of[silent & (range_of >= 0)]))
+    return grouped(
+        trace, attribution.joined.by_graph, step, method, notes, partial=np.unique(range_of[silent & (range_of >= 0)])
+    )
 
 
 def _by_replays(trace: Trace, attribution: Attribution) -> Steps:
@@ -234,10 +236,68 @@ def _by_replays(trace: Trace, attribution: Attribution) -> Steps:
     replay = np.full(len(ops), -1, dtype=np.int64)
     in_graph = joined.by_graph & (ops["correlation"].to_numpy() != NONE)
     replay[in_graph] = pd.factorize(key[in_graph])[0]
+    passes = _eager_passes(trace, attribution)
+    eager = passes >= 0
+    replays = int(replay.max(initial=-1)) + 1
+    replay[eager] = replays + passes[eager]
+    method = "graph replays and eager passes through the layers" if eager.any() else "graph replays"
     graphs = (trace.launches["api"] == "graph").to_numpy()
     silent, launched = int((graphs & ~joined.used).sum()), int(graphs.sum())
     notes = _silent_note(silent, launched)
-    return grouped(trace, replay, "graph replays", notes, silent=silent, launched=launched, one_launch=True)
+    return grouped(trace, joined.by_graph, replay, method, notes, silent=silent, launched=launched, replays=replays)
+
+
+def _eager_passes(trace: Trace, attribution: Attribution) -> Ints:
+    """For each op the pass that it belongs to, -1 for none: eager launches on one thread, from the first layer's to the
+    last's, in which no layer of a stack comes before one that was there already.
+
+    Passes through fewer layers than the longest, around a graph launch, or mostly of launches in no layer are none.
+    """
+    joined, launches = attribution.joined, trace.launches
+    found = np.full(len(trace.ops), -1, dtype=np.int64)
+    places = [place(path) for path in attribution.paths]
+    layered = np.array([p.layer is not None for p in places], dtype=bool)
+    eager = (joined.row >= 0) & ~joined.by_graph
+    rows = np.flatnonzero(eager & layered[attribution.scope] & (attribution.method > 0))
+    if not len(rows):
+        return found
+    process, thread, start = (launches[name].to_numpy() for name in ("process", "thread", "start"))
+    in_order = np.lexsort((start, thread, process))
+    position = np.empty(len(launches), dtype=np.int64)
+    position[in_order] = np.arange(len(launches))
+    rows = rows[np.argsort(position[joined.row[rows]], kind="stable")]
+    launch, scope = joined.row[rows], attribution.scope[rows]
+    turns = np.flatnonzero(
+        np.r_[True, (scope[1:] != scope[:-1]) | (thread[launch][1:] != thread[launch][:-1])]
+        | np.r_[True, process[launch][1:] != process[launch][:-1]]
+    )
+    begins: list[int] = []
+    held: list[set[tuple[str, int]]] = []
+    last: dict[str, int] = {}
+    on = None
+    for at in turns.tolist():
+        key = places[int(scope[at])].layer
+        assert key is not None  # rows are in layers
+        own = int(process[launch[at]]), int(thread[launch[at]])
+        if own != on or key.number < last.get(key.stack, key.number):
+            begins.append(at)
+            held.append(set())
+            last, on = {}, own
+        last[key.stack] = key.number
+        held[-1].add((key.stack, key.number))
+    most = max(map(len, held))
+    of_launch = np.full(len(launches), -1, dtype=np.int64)
+    number = 0
+    graphs = ((launches["api"] == "graph").to_numpy() & joined.used)[in_order]
+    ops_of = np.bincount(joined.row[eager], minlength=len(launches))[in_order]
+    for begin, end, layers in zip(begins, [*begins[1:], len(rows)], held, strict=True):
+        first, final = position[launch[begin]], position[launch[end - 1]]
+        mostly = 2 * (end - begin) >= ops_of[first : final + 1].sum()
+        if len(layers) == most > 1 and mostly and not graphs[first : final + 1].any():
+            of_launch[in_order[first : final + 1]] = number
+            number += 1
+    found[eager] = of_launch[joined.row[eager]]
+    return found
 
 
 def _silent_note(silent: int, launched: int) -> list[Diagnostic]:
@@ -249,6 +309,7 @@ def _silent_note(silent: int, launched: int) -> list[Diagnostic]:
 
 def grouped(
     trace: Trace,
+    by_graph: Flags,
     group: Ints,
     method: str,
     notes: list[Diagnostic],
@@ -256,15 +317,16 @@ def grouped(
     silent: int = 0,
     launched: int = 0,
     partial: Ints | None = None,
-    one_launch: bool = False,
+    replays: int = 0,
 ) -> Steps:
     """Number the groups by start, leave incomplete ones out and sort the rest into kinds.
 
     Args:
+        by_graph: the ops that a graph launched.
         group: each op's group, -1 for none.
         silent: graph launches without ops that would have been steps.
         partial: groups that are known to have lost ops.
-        one_launch: each group is what one launch ran.
+        replays: the groups below this number are what one launch of a graph ran.
     """
     ops = trace.ops
     inside = group >= 0
@@ -281,11 +343,14 @@ def grouped(
     rank[np.lexsort((ops["process"].to_numpy()[first_row], start))] = np.arange(count)
     step_of_row = rank[codes]
     within = ops if len(rows) == len(ops) else ops.iloc[rows]
-    launch, launches = (step_of_row, count) if one_launch else _launch_codes(within)
+    replayed = np.zeros(count, dtype=np.bool_)
+    replayed[rank] = unique < replays
+    launch, launches = (step_of_row, count) if replayed.all() else _launch_codes(within)
     signature, label = _signatures(within, step_of_row, count, launch, launches)
     lost = without_nodes(within, step_of_row, count, launch, launches, notes)
-    if one_launch:
-        lost |= without_ops(within, step_of_row, signature, [name is None for name in label], notes)
+    if replays:
+        by_sequence = [name is None and own for name, own in zip(label, replayed.tolist(), strict=True)]
+        lost |= without_ops(within, step_of_row, signature, by_sequence, notes)
     if partial is not None:
         lost[rank[np.isin(unique, partial)]] = True
     kept = np.flatnonzero(~lost)
@@ -293,8 +358,8 @@ def grouped(
     renumber[kept] = np.arange(len(kept))
     step = np.full(len(ops), -1, dtype=np.int32)
     step[rows] = renumber[step_of_row]
-    kinds, kind = _kinds(within, step[rows], signature[kept], [label[i] for i in kept])
-    total = count + silent
+    kinds, kind = _kinds(within, step[rows], signature[kept], [label[i] for i in kept], by_graph[rows])
+    total = (int(replayed.sum()) if replays else count) + silent
     share = (int(lost.sum()) + silent) / total if total else 0.0
     return Steps(step, kind, kinds, method, int(lost.sum()), launched, tuple(notes), share > UNDER_RECORDED_SHARE)
 
@@ -358,7 +423,7 @@ def _sequence_hashes(ops: pd.DataFrame, step: Ints, count: int) -> Ints:
 
 
 def _kinds(
-    ops: pd.DataFrame, step: npt.NDArray[np.int32], signature: Ints, label: list[str | None]
+    ops: pd.DataFrame, step: npt.NDArray[np.int32], signature: Ints, label: list[str | None], by_graph: Flags
 ) -> tuple[list[StepKind], npt.NDArray[np.int32]]:
     codes, unique = pd.factorize(signature)
     inside = step >= 0
@@ -368,6 +433,7 @@ def _kinds(
     gpu_ns = np.bincount(kind_of_row, weights=duration, minlength=len(unique)).astype(np.int64)
     launches = np.bincount(kind_of_row, minlength=len(unique))
     steps = np.bincount(codes, minlength=len(unique))
+    graphs = np.bincount(kind_of_row, weights=by_graph[inside], minlength=len(unique))
     order = np.lexsort((-launches, -gpu_ns))
     kinds: list[StepKind] = []
     for position, old in enumerate(order, start=1):
@@ -375,7 +441,7 @@ def _kinds(
         sizes = int(steps[old]), int(launches[old] // steps[old]), int(gpu_ns[old])
         one_process = int(process_of[kind_of_row == old].min()) == int(process_of[kind_of_row == old].max())
         one_graph = name is not None and one_process
-        kinds.append(StepKind(name or f"sequence {position}", *sizes, one_graph=one_graph))
+        kinds.append(StepKind(name or f"sequence {position}", *sizes, one_graph=one_graph, replayed=bool(graphs[old])))
     new = np.empty(len(unique), dtype=np.int32)
     new[order] = np.arange(len(unique))
     return kinds, new[codes].astype(np.int32)

@@ -134,8 +134,8 @@ class Wanted:
     """
 
     def __init__(self, selection: Selection) -> None:
-        self._layers = compiled("--layers", selection.layers)
-        self._scope = compiled("--scope", selection.scope)
+        self._layers = None if selection.layers is None else compiled("--layers", selection.layers)
+        self._scope = None if selection.scope is None else compiled("--scope", selection.scope)
         self._kind = selection.layer_kind
 
     def layer(self, place: Place) -> bool:
@@ -154,15 +154,14 @@ def short_kind(kind: str) -> str:
     return kind.rpartition("#")[2].strip("._/ ")
 
 
-def compiled(option: str, pattern: str | None) -> re.Pattern[str] | None:
-    """The regular expression that `option` was given.
+def compiled(option: str, pattern: str) -> re.Pattern[str]:
+    """The regular expression that `option` was given; or what a report printed, with # for a number, taken literally.
 
     Raises:
         ProfkitError: it is none.
     """
-    if pattern is None:
-        return None
+    literal = "|" + re.escape(pattern).replace("\\#", r"\d+") if "#" in pattern else ""
     try:
-        return re.compile(pattern)
+        return re.compile(pattern + literal)
     except re.error as error:
         raise ProfkitError(f"{option} {pattern!r} is not a regular expression: {error}.") from None

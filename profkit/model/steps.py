@@ -26,6 +26,7 @@ class StepKind:
 
     Args:
         id: ``graph 5`` (by graph id) or ``sequence 1`` (by order of GPU time).
+        replayed: it holds graph replays.
         batch: what ranges tell of it, ``decode 8`` or ``batch 4``; "" where they tell nothing.
         steps: how many there are.
         ops_per_step: launches in each.
@@ -38,6 +39,7 @@ class StepKind:
     ops_per_step: int
     gpu_ns: int
     one_graph: bool
+    replayed: bool = True
     batch: str = ""
 
     @property

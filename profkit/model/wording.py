@@ -18,6 +18,13 @@ def signed(value: float, decimals: int) -> str:
     return f"{'−' if value < 0 else '+'}{text}"
 
 
+def listed(texts: Sequence[str], most: int = 6, separator: str = ", ") -> str:
+    """The first `most` of `texts`, and how many more there are: ``a, b, c and 4 more``."""
+    rest = len(texts) - most
+    # One more takes no more room than saying so.
+    return separator.join(texts) if rest <= 1 else f"{separator.join(texts[:most])} and {rest} more"
+
+
 def one_of(words: Sequence[str]) -> str:
     """``a, b or c``."""
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -14,7 +14,7 @@ from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason,
 from profkit.comparison.verdict import other_changes
 from profkit.counting.floor import FACTOR
 from profkit.counting.ranks import ranks_by_job
-from profkit.model.wording import are, counted, signed
+from profkit.model.wording import are, counted, listed, signed
 from profkit.readers import format_of
 from profkit.reporters import Answer, blocks, diff_document, diff_table, ranks
 from profkit.reporters.blocks import Block, Column, Gap, Lines, Name, Notes, Table, Title, count, hundredths, numbers
@@ -57,7 +57,7 @@ def report(comparison: Comparison) -> Iterator[Block]:
 
 def _table(title: str, rows: Sequence[TableRow], comparison: Comparison, *, continued: bool = False) -> Table:
     timed = comparison.timed
-    columns = [Column(title), Column("launch"), Column("status")]
+    columns = [Column(title), Column("place", number=True), Column("launch"), Column("status")]
     columns += [Column("before", number=True, page_title="launches before"), *numbers("after", "change")]
     columns += numbers("µs before", "after", "change", "95 % CI") if timed else []
     return Table(columns, [_row(row, timed=timed) for row in rows], continued=continued)
@@ -65,7 +65,7 @@ def _table(title: str, rows: Sequence[TableRow], comparison: Comparison, *, cont
 
 def _row(row: TableRow, *, timed: bool) -> blocks.Row:
     kind = row.kind if row.kind in ("memcpy", "memset") and row.kind not in row.name else ""
-    cells: list[str | Name] = [row.where, Name(row.name, kind), row.status]
+    cells: list[str | Name] = [row.where, row.position, Name(row.name, kind), row.status]
     cells += [count(row.launches_before), count(row.launches_after), count(row.launches_change, sign=True)]
     if timed:
         cells += [hundredths(row.us_before), hundredths(row.us_after), hundredths(row.us_change, sign=True)]
@@ -379,8 +379,7 @@ def where(findings: Sequence[Finding]) -> str:
     if len(scopes) == 1 and findings[0].row.where:
         return findings[0].row.where
     names = [f.row.name for f in findings]
-    rest = len(names) - MAX_NAMES
-    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:MAX_NAMES])} and {rest} more"
+    return listed(names, MAX_NAMES)
 
 
 def _us(ns: float) -> str:

@@ -78,6 +78,8 @@ class FindingEntry(Struct, frozen=True, kw_only=True):
     scope: str
     status: Status
     layers: Annotated[Sequence[str], says("the layers whose launch it is; all of them alike.")]
+    position_before: Annotated[tuple[int, int] | None, says("its place in the layer, from 1, and of how many.")]
+    position_after: tuple[int, int] | None
     grid: Annotated[tuple[str, str] | None, says("before and after; null where the recordings do not say.")]
     registers: Annotated[tuple[str, str] | None, says("a thread, before and after.")]
     shared_memory: Annotated[tuple[str, str] | None, says("bytes a block, before and after.")]
@@ -288,6 +290,8 @@ def _finding(finding: Finding, comparison: Comparison, per: tuple[int, int]) -> 
         scope=row.where,
         status=finding.status,
         layers=list(comparison.groups[row.group].names) if row.selected else [],
+        position_before=row.position_before if row.selected else None,
+        position_after=row.position_after if row.selected else None,
         grid=_both(row, "grid"),
         registers=_both(row, "registers"),
         shared_memory=_both(row, "shared_memory"),
@@ -353,9 +357,10 @@ def _us(ns: float) -> float | None:
 def records(document: DiffDocument) -> Records:
     """A row a launch, with what launches and µs are per (``layer`` and step in the selected layers, else ``step``);
     beside them the verdict and its reasons."""
-    columns = "place status scope name kind launches_before launches_after us_before us_after us_delta ci_low ci_high"
+    columns = "place status position_before position_after scope name kind launches_before launches_after"
+    times = "us_before us_after us_delta ci_low ci_high"
     beside = [document.verdict.upper(), *(f"[{reason.code}] {reason.message}" for reason in document.reasons)]
-    return Records([*columns.split(), "per", "renamed_from"], list(_rows(document)), beside)
+    return Records([*columns.split(), *times.split(), "per", "renamed_from"], list(_rows(document)), beside)
 
 
 def _rows(document: DiffDocument) -> Iterator[Sequence[object]]:
@@ -366,4 +371,5 @@ def _rows(document: DiffDocument) -> Iterator[Sequence[object]]:
             times = (f.us_before, f.us_after, f.us_delta, *(f.ci or (None, None)))
             counts = (f.launches_before, f.launches_after)
             per = "layer" if place == "layer" else "step"
-            yield place, f.status, f.scope, f.name, f.kind, *counts, *times, per, f.renamed_from
+            positions = ["/".join(map(str, of or ())) for of in (f.position_before, f.position_after)]
+            yield place, f.status, *positions, f.scope, f.name, f.kind, *counts, *times, per, f.renamed_from

@@ -25,6 +25,7 @@ class TableRow:
     """One printed row: launches per layer in hundredths at most, times in whole hundredths of µs per layer."""
 
     where: str
+    position: str
     name: str
     kind: str
     status: str
@@ -128,6 +129,7 @@ def _rows(findings: Sequence[Finding], comparison: Comparison) -> list[TableRow]
     return [
         TableRow(
             where=f.row.where,
+            position="/".join(map(str, f.row.position_before or f.row.position_after or ())),
             name=f"{f.row.name_before} → {f.row.name}" if f.row.name_before else f.row.name,
             kind=f.row.op_kind,
             status=f.status,
@@ -152,6 +154,7 @@ def _interval(finding: Finding, change: int) -> tuple[int, int] | None:
 def _sum(rows: Sequence[TableRow], where: str, name: str) -> TableRow:
     return TableRow(
         where=where,
+        position="",
         name=name,
         kind="",
         status="",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from profkit.model.wording import counted
+from profkit.model.wording import counted, listed
 from profkit.reporters import Answer, blocks, layers_document, ranks
 from profkit.reporters.blocks import Block, Column, Gap, Lines, Name, Notes, Row, Table, Title, numbers
 from profkit.reporters.layers_document import LayerKind, LayersDocument, Outside, Run
@@ -94,6 +94,7 @@ def _counts(run: Run) -> Iterator[str]:
         chosen = " (reported here)" if kind.id == run.default_step_kind and len(run.step_kinds) > 1 else ""
         us = "" if kind.us_per_step is None else f", {kind.us_per_step:.2f} µs of kernel time"
         name = f"{kind.batch} ({kind.id})" if kind.batch else kind.id
+        name += "" if kind.replayed or not any(other.replayed for other in run.step_kinds) else ", eager"
         yield f"  {kind.steps} × {name}: {kind.launches_per_step} launches a step{us}{chosen}"
 
 
@@ -114,8 +115,8 @@ def _kind_title(run: Run, kind: LayerKind) -> str:
     if len(run.selected.kinds) == 1:
         return f"per layer per step ({counted(len(kind.layers), 'layer')})"
     stack = f"{kind.stack}# " if len({other.stack for other in run.selected.kinds}) > 1 else ""
-    listed = ", ".join(map(str, kind.layers[:_NAMED])) + (", …" if len(kind.layers) > _NAMED else "")
-    return f"{counted(len(kind.layers), 'layer')} of {counted(kind.launches, 'launch')} ({stack}{listed})"
+    layers = listed([str(layer) for layer in kind.layers], _NAMED)
+    return f"{counted(len(kind.layers), 'layer')} of {counted(kind.launches, 'launch')} ({stack}{layers})"
 
 
 def _kernels_table(run: Run, kind: LayerKind) -> Table:
@@ -124,18 +125,26 @@ def _kernels_table(run: Run, kind: LayerKind) -> Table:
     per = Fraction(1, max(len(kind.layers) * run.selected.steps, 1))
     us = blocks.apportion([k.ns_total * per for k in kind.kernels], Fraction(10))
     counts = blocks.apportioned([k.launches_total * per for k in kind.kernels], Fraction(1, 100))
-    columns = [Column(_kind_title(run, kind)), Column("launch"), *numbers("launches")]
+    columns = [Column(_kind_title(run, kind)), Column("place", number=True), Column("launch"), *numbers("launches")]
+    places = max((k.positions[-1] for k in kind.kernels), default=0)
     columns += [*numbers("µs", "median", "p25 … p75"), Column("", only="screen")] if timed else []
     rows: list[Row] = []
     for k, n, u in zip(kind.kernels, counts, us, strict=True):
-        cells: list[str | Name] = [k.scope, Name(k.short), blocks.count(n)]
+        cells: list[str | Name] = [k.scope, f"{_ranges(k.positions)}/{places}", Name(k.short), blocks.count(n)]
         if timed:
             cells += [blocks.hundredths(u), f"{k.us_median:.2f}", f"{k.us_p25:.2f} … {k.us_p75:.2f}"]
             cells.append("at the dispatch floor" if k.floor else "")
         rows.append(Row(cells))
-    total = ["", "total", blocks.count(sum(counts, Fraction()))]
+    total = ["", "", "total", blocks.count(sum(counts, Fraction()))]
     rows.append(Row([*total, *([blocks.hundredths(sum(us)), "", "", ""] if timed else [])], "total"))
     return Table(columns, rows)
+
+
+def _ranges(positions: Sequence[int]) -> str:
+    """``3``, ``3,5``, or of many in a row ``3–8``."""
+    first, last = positions[0], positions[-1]
+    alike = len(positions) > 2 and last - first == len(positions) - 1
+    return f"{first}–{last}" if alike else listed([str(p) for p in positions], 3, ",")
 
 
 def _layers_table(run: Run) -> Table:

@@ -128,6 +128,7 @@ class StepKind(Struct, frozen=True, kw_only=True):
 
     id: str
     batch: Annotated[str | None, says("what ranges tell, e.g. `decode 8`; null where they tell nothing.")]
+    replayed: Annotated[bool, says("false of eager passes.")]
     steps: int
     launches_per_step: int
     us_per_step: Us
@@ -275,6 +276,7 @@ def _kind(census: Census, kind: KindCensus, floor: Floor | None) -> StepKind:
     return StepKind(
         id=kind.kind.id,
         batch=kind.kind.batch or None,
+        replayed=kind.kind.replayed,
         steps=steps,
         launches_per_step=kind.kind.ops_per_step,
         us_per_step=_us(kind.kind.gpu_ns, steps, census),

@@ -26,11 +26,8 @@ from profkit.model.outputs import OutputNumbers
 from profkit.model.run import MessageRecord, RankRecord, RunRecord
 from profkit.model.selection import Phase, Selection
 from profkit.model.trace import Diagnostic, Trace
-from profkit.model.wording import are, counted, were
+from profkit.model.wording import are, counted, listed, were
 from profkit.runs import planned, run_dir
-
-#: Pairs that a sentence lists.
-_LISTED = 6
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ def traces_in(directory: Path) -> list[RunFile]:
             else:
                 others.append(path.name)
     if not traces:
-        held = f"; its files are of no format that profkit reads: {_named(others)}" if others else ""
+        held = f"; its files are of no format that profkit reads: {listed(others)}" if others else ""
         raise ProfkitError(
             f"{directory} holds no run.json (looked three levels deep) and no trace{held}. Give a run directory, a "
             "trace file, or a directory of traces."
@@ -146,16 +143,12 @@ def traces_in(directory: Path) -> list[RunFile]:
     notes = []
     if others:
         told = f"{counted(len(others), 'file')} in {directory.name} {are(len(others))} no trace and not read"
-        notes = [Diagnostic("files-not-read", f"{told}: {_named(others)}.")]
+        notes = [Diagnostic("files-not-read", f"{told}: {listed(others)}.")]
     ranks_of = _ranks_by_name(directory, traces)
     return [
         RunFile(f"{directory.name}/{path.name}", path, None, rank=rank, notes=notes if index == 0 else ())
         for index, (path, rank) in enumerate(zip(traces, ranks_of, strict=True))
     ]
-
-
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
 
 
 def _ranks_by_name(directory: Path, traces: Sequence[Path]) -> list[RankRecord | None]:
@@ -198,7 +191,7 @@ def one(spec: str, option: str) -> RunFile:
     """
     found = find(spec)
     if len(found) != 1:
-        shown = ", ".join(f.label for f in found[:6])
+        shown = listed([f.label for f in found])
         raise ProfkitError(f"{option}: {spec} names {len(found)} runs ({shown}). Name one.")
     return found[0]
 
@@ -350,7 +343,7 @@ def not_recorded(spec: str) -> Iterator[Diagnostic]:
     """Repetitions that the capture planned and that are not there."""
     found = []
     for arm in planned.missing(spec):
-        numbers = ", ".join(map(str, arm.pairs[:_LISTED])) + (" …" if len(arm.pairs) > _LISTED else "")
+        numbers = listed([str(pair) for pair in arm.pairs])
         pairs = f"pair{'' if len(arm.pairs) == 1 else 's'} {numbers}"
         found.append(f"{len(arm.pairs)} of {arm.planned} planned repetitions of {arm.arm} ({pairs})")
     if found:

@@ -88,9 +88,57 @@ def test_a_selection_that_cannot_match_says_what_there_is(bench: Bench, option: 
         bench.count(hybrid(), **{option: pattern})
 
 
+def test_an_eager_pass_through_the_layers_is_a_kind_of_step_of_its_own(bench: Bench) -> None:
+    # GIVEN the layers run eagerly twice before they are captured, with a launch between two of them
+    recording = Recording()
+    for _ in range(2):
+        recording.launch_all("embed:5")
+        for i in range(3):
+            with recording.range(f"layers.{i}"):
+                recording.launch_all("gemm:4000 pack:2000")
+            recording.launch_all("between:1" if i == 1 else "")
+    with recording.capture() as graph:
+        for i in range(3):
+            with recording.range(f"layers.{i}"):
+                recording.launch_all("gemm:10 pack:20")
+    recording.replay(recording.clone(graph), 3)
+    census = bench.count(recording.rows)
+
+    # THEN it has layers and an outside of its own, and the replays, though shorter, are reported
+    kinds = {k.kind.replayed: (k.kind.steps, k.kind.ops_per_step, len(k.layers)) for k in census.kinds}
+    assert kinds == {True: (3, 6, 3), False: (2, 7, 3)}
+    assert (census.chosen.kind.replayed, census.ledger.in_layers, census.ledger.warm_up) == (True, 3 * 6 + 2 * 6, 0)
+    assert census.beyond_steps[["name", "launches"]].to_numpy().tolist() == [["embed", 2]]
+
+
+def test_a_pass_through_fewer_layers_or_around_a_replay_is_none(bench: Bench) -> None:
+    def layer(recording: Recording, number: int) -> None:
+        with recording.range(f"layers.{number}"):
+            recording.launch_all("gemm:10")
+
+    recording = Recording()
+    with recording.capture() as graph:
+        layer(recording, 0)
+    graph = recording.clone(graph)
+    for layers in ([0, 1, 2], [0, 1], [0, None, 1, 2]):
+        for number in layers:
+            recording.replay(graph, range_text=None) if number is None else layer(recording, number)
+    census = bench.count(recording.rows)
+    assert sorted((k.kind.replayed, k.kind.steps) for k in census.kinds) == [(False, 1), (True, 1)]
+    assert (census.ledger.in_layers, census.ledger.warm_up) == (1 + 3, 2 + 3)
+
+
 def test_layer_ranges_outside_every_step_are_the_warm_up_row(bench: Bench) -> None:
-    # GIVEN the layers run eagerly once before they are captured
-    census = bench.count(step_recording(["gemm:10 pack:20"] * 3, warm_up=True, replays=2).rows)
+    # GIVEN a graph is replayed between the layers of an eager run
+    recording = step_recording(["gemm:10 pack:20"] * 3, replays=2)
+    with recording.capture() as graph:
+        recording.launch_all("sampler:10")
+    graph = recording.clone(graph)
+    for i in range(3):
+        with recording.range(f"layers.{i}.mla"):
+            recording.launch_all("gemm:10 pack:20")
+        recording.replay(graph, range_text=None)
+    census = bench.count(recording.rows)
 
     # THEN the eager run is in no layer, in rows of its own
     assert (census.ledger.in_layers, census.ledger.in_ranges, census.ledger.warm_up) == (12, 6, 6)

@@ -108,7 +108,7 @@ def test_markdown_has_the_interval_of_every_launch(bench: Bench) -> None:
     text = profkit("diff", bench.path(before.rows), bench.path(after.rows), "--format", "md").stdout
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
     assert rows[0][-2:] == ["change", "95 % CI"]
-    assert [row[-1] for row in rows[2:] if row[1] == "gemm"] == ["+0.10 … +0.10"]
+    assert [row[-1] for row in rows[2:] if row[2] == "gemm"] == ["+0.10 … +0.10"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
