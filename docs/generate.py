@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec import inspect as types
 
+from profkit.model.codes import codes
 from profkit.model.run import RunRecord
 from profkit.reporters.diff_document import DiffDocument
 from profkit.reporters.layers_document import LayersDocument
@@ -37,8 +38,24 @@ def files() -> dict[Path, str]:
         for name, document in DOCUMENTS.items()
     }
     page = DOCS / "json.md"
+    found[DOCS / "codes.md"] = _codes()
     found[page] = _MARKED.sub(lambda match: f"{match[1]}\n{tables()}\n{match[2]}", page.read_text(encoding="utf-8"))
     return found
+
+
+def _codes() -> str:
+    """The page of all codes."""
+    lines = [
+        "# Codes\n",
+        "Each reason, warning and refusal has a code that stays; `profkit explain CODE` says the same of one of them.",
+    ]
+    group = ""
+    for name, code in codes().items():
+        if code.group != group:
+            group = code.group
+            lines += [f"\n## {group[:1].upper()}{group[1:]}\n", "| code | means | what to do |", "|---|---|---|"]
+        lines.append(f"| `{name}` | {code.means} | {code.do} |")
+    return "\n".join(lines) + "\n"
 
 
 def schema(document: type[msgspec.Struct]) -> object:

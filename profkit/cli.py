@@ -419,6 +419,14 @@ def diff(
 
 
 @app.command()
+def explain(code: Annotated[str, typer.Argument(help="As printed in brackets before a message, or in JSON.")]) -> None:
+    """Say what the code of a reason or a warning means, and what to do."""
+    from profkit.model.codes import explain as run
+
+    typer.echo(run(code.strip("[]")))
+
+
+@app.command()
 def scrub(
     source: Annotated[Path, typer.Argument(help="A run directory or a trace file.")],
     target: Annotated[Path, typer.Argument(help="Where to write.")],

@@ -14,6 +14,7 @@ from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason,
 from profkit.comparison.verdict import other_changes
 from profkit.counting.floor import FACTOR
 from profkit.counting.ranks import ranks_by_job
+from profkit.model.codes import WORK, codes
 from profkit.model.wording import are, counted, listed, signed
 from profkit.readers import format_of
 from profkit.reporters import Answer, blocks, diff_document, diff_table, ranks
@@ -122,25 +123,22 @@ def _change_in_brief(times: StepTimes) -> str:
     return f"{times.before_us:.1f} → {times.after_us:.1f} µs ({_percent(times.delta_us / times.before_us)})"
 
 
-_WORK_CODES = frozenset(
-    {
-        *("digests-equal", "outputs-differ-in-bits", "outputs-missing", "digests-of-other-inputs", "digests-missing"),
-        *("outputs-within-tolerance", "outputs-off-reference", "references-differ", "outputs-differ"),
-        *("outputs-not-compared", "outputs-partly"),
-    }
-)
-
-
 def work_line(comparison: Comparison) -> str:
     """Whether the work is still done, and how that is known."""
-    known = [r.message for r in comparison.reasons if r.code in _WORK_CODES]
+    known = [r.message for r in comparison.reasons if _is_of_work(r)]
     return " ".join([f"Work {comparison.work}:", *known]) if known else f"Work: {comparison.work}."
 
 
 def other_reasons(comparison: Comparison) -> list[Reason]:
     """The reasons that neither the headline nor another sentence tells."""
-    told = {*_WORK_CODES, "nothing-else-moved", "others-changed"} if comparison.findings else set()
-    return [r for r in comparison.reasons[1:] if r.code not in told]
+    if not comparison.findings:
+        return list(comparison.reasons[1:])
+    told = ("nothing-else-moved", "others-changed")
+    return [r for r in comparison.reasons[1:] if r.code not in told and not _is_of_work(r)]
+
+
+def _is_of_work(reason: Reason) -> bool:
+    return reason.code in codes() and codes()[reason.code].group == WORK
 
 
 def describe(entry: Input) -> str:
