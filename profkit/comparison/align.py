@@ -15,13 +15,12 @@ import pandas as pd
 
 from profkit.comparison.model import Reason
 from profkit.model.census import KindCensus
-from profkit.model.names import canonical
+from profkit.model.names import canonical, demangled
 from profkit.model.wording import listed
 
 #: A shorter text is a prefix of too much: ``void at::`` begins thousands of names.
 _SHORTEST_CUT = 24
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_MANGLED = re.compile(r"_ZN?K?(?=\d)")
 _OPENING, _CLOSING = "<([{", ">)]}"
 #: A reason lists at most this many names; a whole report of them helps nobody.
 _LISTED = 3
@@ -57,7 +56,8 @@ def pair(before: Iterable[str], after: Iterable[str]) -> Pairing:
 
 
 def may_be_one_kernel(one: str, other: str) -> bool:
-    """Whether one name may be a cut, mangled or bare spelling of the other."""
+    """Whether one name may be a cut or bare spelling of the other."""
+    one, other = demangled(one), demangled(other)
     short, long = sorted((one, other), key=len)
     if len(short) >= _SHORTEST_CUT and long.startswith(short) and _is_open(short):
         return True
@@ -72,8 +72,6 @@ def _is_open(name: str) -> bool:
 
 
 def _form(name: str) -> str:
-    if _MANGLED.match(name):
-        return "mangled"
     if _IDENTIFIER.fullmatch(name):
         return "bare"
     return "cut" if _is_open(name) else "demangled"
@@ -81,17 +79,8 @@ def _form(name: str) -> str:
 
 def _path(name: str) -> tuple[str, ...]:
     """The function's name behind its namespaces, without template arguments: ``("at", "native", "fill")``."""
-    mangled = _MANGLED.match(name)
-    if mangled is None:
-        head = re.split(r"[<(]", name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
-        return tuple(_IDENTIFIER.findall(head.split(" ")[-1]))
-    parts: list[str] = []
-    position = mangled.end()
-    while length := re.compile(r"\d+").match(name, position):
-        start = length.end()
-        position = start + int(length.group())
-        parts.append(name[start:position])
-    return tuple(part for part in parts if not part.startswith("_GLOBAL__N"))
+    head = re.split(r"[<(]", name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
+    return tuple(_IDENTIFIER.findall(head.split(" ")[-1]))
 
 
 def _agree(one: tuple[str, ...], other: tuple[str, ...]) -> bool:

@@ -1,15 +1,18 @@
 """Kernel names: one canonical name for pairing across runs and profilers, one short name for people.
 
 The recorded name is always kept. Pairing uses the canonical name, in which only spelling is removed: whitespace and
-`const`, the two spellings of anonymous namespaces, casts and suffixes of template integers, lambda signatures,
-parameter lists that template arguments determine, and counters that compilers append per run. Functors stay, so kernels
-that differ in their functor never share a canonical name.
+`const`, mangling, the two spellings of anonymous namespaces, casts and suffixes of template integers, lambda signatures,
+parameter lists that template arguments determine, and counters that compilers append per run. Functors stay, so
+kernels that differ in their functor never share a canonical name.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import re
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from zlib import crc32
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
@@ -58,7 +61,7 @@ _LONGEST = 60
 
 def canonical(name: str) -> str:
     """The name under which `name` is paired with the other run's; see the module's docstring."""
-    text = _ROCM_SUFFIX.sub("", name.strip())
+    text = demangled(_ROCM_SUFFIX.sub("", name.strip()))
     copy = _COPY.match(text)
     if copy:
         return f"memcpy {copy.group(1)}".rstrip()
@@ -79,6 +82,33 @@ def canonical(name: str) -> str:
     text = _TRUE.sub("1", _FALSE.sub("0", text))
     text = "".join(text.split())
     return _without_parameters(text) if "<" in text else text
+
+
+def demangled(name: str) -> str:
+    """`name` as C++ source spells it, if it is mangled and this machine has a C++ runtime; else as it is."""
+    if not name.startswith("_Z"):
+        return name
+    demangle = _demangler()
+    if demangle is None:
+        return name
+    status = ctypes.c_int()
+    text = demangle(name.encode("utf-8", "surrogatepass"), None, None, ctypes.byref(status))
+    try:
+        return ctypes.string_at(text).decode("utf-8", "replace") if text and status.value == 0 else name
+    finally:
+        ctypes.CDLL(None).free(ctypes.c_void_p(text))
+
+
+@cache
+def _demangler() -> Callable[..., int | None] | None:
+    """The Itanium C++ ABI's own function, from the runtime that numpy and pyarrow need too."""
+    for library in ("libstdc++.so.6", "libc++abi.dylib", "libc++abi.so.1", None):
+        with contextlib.suppress(OSError, AttributeError):
+            function = ctypes.CDLL(library).__cxa_demangle
+            function.restype = ctypes.c_void_p
+            function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+            return function
+    return None
 
 
 def _without_parameters(text: str) -> str:

@@ -31,6 +31,13 @@ ONE_KERNEL_TWO_SPELLINGS = [
     pytest.param("plain(int *, float)", "plain(int*, float)", id="no template"),
     pytest.param("void add<float>(float*) [clone .kd]", "void add<float>(float*)", id="clone suffix"),
     pytest.param("add.kd", "add", id="kd suffix"),
+    pytest.param(
+        "_Z15addition_kernelIfEvPT_PKS0_S3_ii",
+        "void addition_kernel<float>(float*, float const*, float const*, int, int)",
+        id="mangled",
+    ),
+    pytest.param("_ZN2at6native11fill_kernelEPfi.kd", "at::native::fill_kernel(float*, int)", id="mangled, kd"),
+    pytest.param("_ZN12_GLOBAL__N_14packEPf", "(anonymous namespace)::pack(float*)", id="mangled, anonymous"),
     pytest.param("triton_poi_fused_add_16", "triton_poi_fused_add_22", id="Inductor counter"),
     pytest.param("triton_red_fused__to_copy_mean_3", "triton_red_fused__to_copy_mean_117", id="Inductor, underscores"),
     pytest.param("triton_poi_fused_add_conv2d_3", "triton_poi_fused_add_conv2d_4", id="Inductor, a digit in the op"),
@@ -39,6 +46,8 @@ ONE_KERNEL_TWO_SPELLINGS = [
 ]
 
 DIFFERENT_KERNELS = [
+    ("_Z18subtraction_kernelIfEvPT_", "void subtraction_kernel<double>(double*)"),
+    ("_Z", "_Z1"),
     ("void k<FillFunctor<int>>(T)", "void k<FillFunctor<long>>(T)"),
     ("void k<AddFunctor>(T)", "void k<MulFunctor>(T)"),
     ("void k<(int)4, A>(T)", "void k<(int)8, A>(T)"),
