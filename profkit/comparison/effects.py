@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from profkit.comparison.model import Finding, Group, Input, LayerChange, Net, Reason, Row, Samples, StepTimes
-from profkit.comparison.statistics import Differences, Floats, Thresholds, differences
+from profkit.comparison.statistics import OVER_RUNS, Differences, Floats, Thresholds, differences
 from profkit.counting.ranks import is_collective
 from profkit.model.census import KindCensus
 from profkit.model.run import StepTimesRecord
@@ -46,7 +46,7 @@ class Sides:
 
 #: A clock is told where so many launches lasted alike longer or shorter, by the same factor to within the tolerance. A
 #: larger factor is no clock that a GPU has beside another of its kind.
-_FEWEST_FOR_CLOCK, _CLOCK_TOLERANCE, _LEAST_CLOCK, _MOST_CLOCK = 5, 0.01, 0.003, 0.04
+_FEWEST_FOR_CLOCK, _CLOCK_TOLERANCE, _LEAST_CLOCK, _MOST_CLOCK = 4, 0.02, 0.003, 0.04
 
 
 def clock_of(rows: Sequence[Row], steps: tuple[int, int]) -> float:
@@ -266,18 +266,18 @@ def _step_times(sides: Sequence[Sequence[tuple[int, StepTimesRecord | None]]]) -
         first = known[0][1]
         if first.p25 is not None and first.p75 is not None:
             quartiles.append((first.p25, first.p75))
-    spread = len(quartiles) == len(sides)
-    return StepTimes(
-        before_us=statistics.median(medians[0]),
-        after_us=statistics.median(medians[1]),
-        runs_before=medians[0],
-        runs_after=medians[1],
-        spread_us=sum(p75 - p25 for p25, p75 in quartiles) if spread else 0.0,
-        # The middle halves of the two samples of step times do not touch.
-        apart=spread and (quartiles[0][1] < quartiles[1][0] or quartiles[1][1] < quartiles[0][0]),
-    )
+    before = statistics.median(medians[0])
+    if min(map(len, medians)) > 1:
+        stats = differences(np.array([medians[0]]), np.array([medians[1]]), OVER_RUNS)
+        half = float(stats.high[0] - stats.low[0]) / 2
+    else:
+        spread = sum(p75 - p25 for p25, p75 in quartiles) if len(quartiles) == len(sides) else 0.0
+        half = spread / 2 + PROCESS_SHARE * before
+    return StepTimes(before, statistics.median(medians[1]), medians[0], medians[1], half)
 
 
+#: Step times of single processes differ by so much without a cause.
+PROCESS_SHARE = 0.03
 #: A gap is told over at least so many launches of difference.
 _FEWEST_FOR_GAP = 8
 
@@ -296,7 +296,7 @@ def disagreements(untraced: StepTimes | None, net: Net | None, thresholds: Thres
         return
     kernels_us = net.ns_per_step / 1e3
     apart_us = untraced.delta_us - kernels_us
-    if abs(apart_us) <= max(untraced.spread_us, thresholds.min_share * untraced.before_us):
+    if abs(apart_us) <= max(untraced.half_us, thresholds.min_share * untraced.before_us):
         return
     gap = gap_us(untraced, net)
     if gap is not None and 0 <= gap <= LARGEST_GAP_US:

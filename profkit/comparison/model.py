@@ -331,16 +331,15 @@ class StepTimes:
     """Times of a whole step, microseconds: medians over the runs of a side, and each run's median.
 
     Args:
-        spread_us: the interquartile ranges of the two sides' step times together.
-        apart: their quartiles do not overlap.
+        half_us: half of the interval of their difference: over runs where both sides have several, else the spread of
+            the replays and what single processes differ by.
     """
 
     before_us: float
     after_us: float
     runs_before: Sequence[float] = ()
     runs_after: Sequence[float] = ()
-    spread_us: float = 0.0
-    apart: bool = False
+    half_us: float = 0.0
 
     @property
     def delta_us(self) -> float:
@@ -348,8 +347,8 @@ class StepTimes:
         return self.after_us - self.before_us
 
     def notable(self, thresholds: Thresholds) -> bool:
-        """Whether the step times differ beyond their spread and the minimum share."""
-        return self.apart and abs(self.delta_us) > thresholds.min_share * self.before_us
+        """Whether the step times differ beyond the interval and the minimum share."""
+        return abs(self.delta_us) > max(self.half_us, thresholds.min_share * self.before_us)
 
 
 @dataclass(frozen=True)

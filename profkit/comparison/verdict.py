@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.comparison.model import Comparison, Finding, Gates, Reason, Row, Status, StepTimes, Verdict
+from profkit.comparison.model import Comparison, Finding, Gates, Reason, Row, Status, Verdict
 from profkit.comparison.work import NOT_REPRODUCIBLE
 from profkit.counting.ranks import world_sizes
 from profkit.model.census import UNATTRIBUTED
@@ -303,10 +303,6 @@ def _removed(comparison: Comparison, expected: int) -> tuple[bool, Reason]:
     return holds, Reason("expected-removal" if holds else "unexpected-removal", f"{told}.")
 
 
-#: Step times of single processes differ by so much without a cause.
-_PROCESS_SHARE = 0.03
-
-
 def _faster(comparison: Comparison, percent: float) -> tuple[bool | None, Reason]:
     """Whether the step takes less time by so much: untraced where that is known, as traced elsewhere."""
     times, basis = (comparison.untraced, "untraced") if comparison.untraced else (comparison.traced, "traced")
@@ -315,7 +311,7 @@ def _faster(comparison: Comparison, percent: float) -> tuple[bool | None, Reason
             "faster-unknown", "Whether the step is faster cannot be told: no times of it were recorded."
         )
     share = -times.delta_us / times.before_us * 100
-    half = _half_width_us(times, comparison) / times.before_us * 100
+    half = times.half_us / times.before_us * 100
     low, high = share - half, share + half
     told = (
         f"The {basis} step is {signed(share, 1)} % faster ({times.before_us:.1f} → {times.after_us:.1f} µs; between "
@@ -324,20 +320,6 @@ def _faster(comparison: Comparison, percent: float) -> tuple[bool | None, Reason
     if low >= percent:
         return True, Reason("expected-faster", told)
     return (False, Reason("not-faster", told)) if high < percent else (None, Reason("faster-unknown", told))
-
-
-def _half_width_us(times: StepTimes, comparison: Comparison) -> float:
-    """Half of the interval of a difference of step times: over runs where both sides have several, else the spread of
-    the replays and what single processes differ by."""
-    from scipy import special  # slow to import, and only this gate needs it
-
-    runs = (times.runs_before, times.runs_after)
-    if comparison.samples == "runs" and min(map(len, runs)) > 1:
-        parts = [float(np.var(side, ddof=1)) / len(side) for side in runs]
-        freedom = sum(map(len, runs)) - 2
-        confidence = comparison.thresholds.confidence
-        return float(special.stdtrit(freedom, 0.5 + confidence / 2) * math.sqrt(sum(parts)))
-    return times.spread_us / 2 + _PROCESS_SHARE * times.before_us
 
 
 def _fused(comparison: Comparison, gone: Sequence[Finding]) -> tuple[bool | None, Reason]:

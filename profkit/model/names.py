@@ -1,9 +1,9 @@
 """Kernel names: one canonical name for pairing across runs and profilers, one short name for people.
 
 The recorded name is always kept. Pairing uses the canonical name, in which only spelling is removed: whitespace and
-`const`, mangling, the two spellings of anonymous namespaces, casts and suffixes of template integers, lambda signatures,
-parameter lists that template arguments determine, and counters that compilers append per run. Functors stay, so
-kernels that differ in their functor never share a canonical name.
+`const`, mangling, the two spellings of anonymous namespaces, casts and suffixes of template integers, lambda
+signatures, parameter lists that template arguments determine, and counters that compilers append per run. Functors
+stay, so kernels that differ in their functor never share a canonical name.
 """
 
 from __future__ import annotations

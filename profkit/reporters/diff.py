@@ -77,8 +77,7 @@ def _row(row: TableRow, *, timed: bool) -> blocks.Row:
 def sentences(comparison: Comparison, table: DiffTable) -> Iterator[str | None]:
     """What the table shows and what it cannot, in words."""
     yield from scope_lines(comparison, table)
-    for fusion in comparison.fusions:
-        yield fusion_line(comparison, table, fusion)
+    yield from fusion_lines(comparison, table)
     yield moved_line(comparison)
     yield floor_line(comparison)
     yield others_line(comparison, table)
@@ -426,11 +425,33 @@ _EVIDENCE = {
 }
 
 
-def fusion_line(comparison: Comparison, table: DiffTable, fusion: Fusion) -> str:
-    """One fusion, or replacement; its numbers are sums of the table's rows."""
+def fusion_lines(comparison: Comparison, table: DiffTable) -> Iterator[str]:
+    """Fusions and replacements; the same at several places is one sentence."""
+    alike: dict[object, list[Fusion]] = {}
+    for index, fusion in enumerate(comparison.fusions):
+        # What is not shown to do the work is told of each place.
+        where_told = index if fusion.evidence == "adjacent" else -1
+        names = [sorted(f.row.name for f in findings) for findings in (fusion.removed, fusion.absorbers)]
+        alike.setdefault((fusion.evidence, *map(tuple, names), where_told), []).append(fusion)
+    for members in alike.values():
+        yield _fusion_line(comparison, table, members)
+
+
+def _fusion_line(comparison: Comparison, table: DiffTable, members: Sequence[Fusion]) -> str:
+    """One fusion, or replacement, at one or several places; its numbers are sums of the table's rows."""
+    fusion = members[0]
+    groups = {f.removed[0].row.group: comparison.groups[f.removed[0].row.group].layers for f in members}
     per = comparison.per_of(fusion.removed[0].row)
     per_layer = sum(f.row.launches_before for f in fusion.removed) / per[0]
     gone = f"{counted(per_layer, 'launch')} a layer ({where(fusion.removed)})"
+    if len(groups) == 1 and len(members) > 1:
+        gone = f"at {len(members)} places of a layer {gone.replace(' a layer', '', 1)}"
+    elif len(groups) > 1:
+        layers = Fraction(sum(groups.values()), comparison.ranks)
+        gone = f"in {counted(float(layers), 'layer')} {gone}"
+    # Of layers that hold unlike launches, only the step has a sum.
+    weigh = {group: 1 if len(groups) == 1 else layers for group, layers in groups.items()}
+    unit = "a layer" if len(groups) == 1 else "a step"
     changed = "absorbed"
     if fusion.evidence == "replaced":
         new = sum(f.row.launches_after for f in fusion.absorbers) / per[1]
@@ -448,13 +469,17 @@ def fusion_line(comparison: Comparison, table: DiffTable, fusion: Fusion) -> str
     else:
         text = f"Fusion: {gone} became part of {_named(fusion)}, {_EVIDENCE[fusion.evidence]}"
     if comparison.timed:
-        removed = sum(table.printed[id(f)].us_change for f in fusion.removed)
-        added = sum(table.printed[id(f)].us_change for f in fusion.absorbers)
+        by_place = [(weigh[f.removed[0].row.group], f) for f in members]
+        removed, added = (
+            sum(weight * table.printed[id(own)].us_change for weight, findings in told for own in findings)
+            // (1 if len(groups) == 1 else comparison.ranks)
+            for told in ([(w, f.removed) for w, f in by_place], [(w, f.absorbers) for w, f in by_place])
+        )
         # A launch that got faster absorbed no time.
         changed = "in that launch" if added < 0 else changed
         text += (
             f"; {hundredths(removed, sign=True)} µs removed, {hundredths(added, sign=True)} µs {changed}, "
-            f"net {hundredths(removed + added, sign=True)} µs a layer"
+            f"net {hundredths(removed + added, sign=True)} µs {unit}"
         )
     return text + "."
 

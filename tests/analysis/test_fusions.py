@@ -33,7 +33,7 @@ def fusions(comparison: Comparison) -> list[tuple[list[str], str, str]]:
 def sentences(comparison: Comparison) -> list[str]:
     """Each fusion, said."""
     table = diff_table.build(comparison)
-    return [diff.fusion_line(comparison, table, fusion) for fusion in comparison.fusions]
+    return list(diff.fusion_lines(comparison, table))
 
 
 def test_three_launches_replaced_by_one_new_one(bench: Bench) -> None:
@@ -266,3 +266,22 @@ def test_a_launch_hoisted_into_eager_work_of_the_step_is_moved(bench: Bench) -> 
 
     assert names(comparison, "moved") == ["fill"]
     assert "launches-removed" in codes(comparison)
+
+
+def test_the_same_fusion_at_several_places_is_one_sentence(bench: Bench) -> None:
+    before = step("norm/a norm/b gemm:3000 norm/a norm/b pack:2000")
+    after = step("norm/ab:900 gemm:3000 norm/ab:900 pack:2000", seed=1)
+    comparison = bench.diff(before, after)
+    (sentence,) = sentences(comparison)
+    assert sentence.startswith("Fusion: at 2 places of a layer 2 launches (norm) became part of ab, a new launch")
+    assert sentence.endswith("−4.00 µs removed, +1.80 µs absorbed, net −2.20 µs a layer.")
+
+
+def test_the_same_fusion_in_layers_that_hold_unlike_launches_is_one_sentence_of_the_step(bench: Bench) -> None:
+    def model(norm: str, seed: int) -> Rows:
+        layers = [f"{norm} gemm:3000", f"{norm} gemm:3000 experts:5000", f"{norm} gemm:3000 experts:5000"]
+        return step_recording(layers, replays=6, jitter_ns=0, seed=seed).rows
+
+    (sentence,) = sentences(bench.diff(model("a b", 0), model("ab:900", 1)))
+    assert sentence.startswith("Fusion: in 3 layers 2 launches a layer (a, b) became part of ab")
+    assert sentence.endswith("−6.00 µs removed, +2.70 µs absorbed, net −3.30 µs a step.")
