@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from capture_cli import profkit
 
-from profkit.sweep.sources import source_digests
+from profkit.sweep.workload import source_digests
 
 torch = pytest.importorskip("torch", reason="sweeps run torch")
 
