@@ -99,8 +99,8 @@ def sweep(
         )
     from profkit.sweep import run
 
-    finished = run.sweep(options, output, force=force, stop_after_s=stop_after_s)
-    return _write(finished.sweep, finished.notes, output, report)
+    found, notes = run.sweep(options, output, force=force, stop_after_s=stop_after_s)
+    return _write(found, notes, output, report)
 
 
 def _write(sweep: Sweep, notes: list[str], directory: Path | None, report: Report) -> Exit:

@@ -18,8 +18,6 @@ from profkit.sweep.workload import code, fault, printable, reason_of
 Tensors = Mapping[str, torch.Tensor]
 #: Elements compared at once: a comparison in double takes some 40 bytes for each.
 _CHUNK = 1 << 24
-#: Of signed 64-bit integers.
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -149,14 +147,12 @@ def difference(name: str, found: torch.Tensor, expected: torch.Tensor, tolerance
             f"Output {name} is {found.dtype} and its reference {expected.dtype}: they are of different kinds and are "
             "not compared. Let the workload's reference() give the kind of its outputs()."
         )
+    if kind == "bool":
+        tolerance = (0.0, 0.0)
+    of_kind = _floats if kind in ("float", "complex") else _integers
     off, worst = 0, 0.0
     for a, b in _chunks(found, expected):
-        if kind == "bool":
-            wrong, errors = a != b, (a != b).double()
-        elif kind == "float" or kind == "complex":
-            wrong, errors = _floats(a, b, tolerance)
-        else:
-            wrong, errors = _integers(a, b, tolerance)
+        wrong, errors = of_kind(a, b, tolerance)
         count = int(wrong.sum())
         if count:
             off += count
@@ -164,8 +160,8 @@ def difference(name: str, found: torch.Tensor, expected: torch.Tensor, tolerance
     if not off:
         return None
     by = f"by up to {worst:.3g}" if worst != math.inf else "some by NaN or infinity"
-    exact = tolerance == (0.0, 0.0) or kind == "bool"
-    allowed = "equal values are asked for" if exact else f"rtol {tolerance[0]:g}, atol {tolerance[1]:g}"
+    rtol, atol = tolerance
+    allowed = "equal values are asked for" if tolerance == (0.0, 0.0) else f"rtol {rtol:g}, atol {atol:g}"
     return f"{name}: {off:,} of {found.numel():,} elements differ from the reference, {by} ({allowed})"
 
 
@@ -201,20 +197,16 @@ def _floats(a: torch.Tensor, b: torch.Tensor, tolerance: tuple[float, float]) ->
 
 
 def _integers(a: torch.Tensor, b: torch.Tensor, tolerance: tuple[float, float]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same for integers. Their differences are exact; only what `rtol` allows is a product in double.
-
-    One of 2^63 or more is off under any tolerance.
-    """
-    offset = 0.0
-    if a.dtype == torch.uint64:
-        # Less 2^63, which keeps differences and order.
-        a, b, offset = a.view(torch.int64) ^ _LEAST, b.view(torch.int64) ^ _LEAST, 2.0**63
-    a, b = a.to(torch.int64), b.to(torch.int64)
-    # Modulo 2^64, so one of 2^63 or more shows as negative.
-    distance = torch.where(a >= b, a - b, b - a)
-    errors = torch.where(distance < 0, distance.double() + 2.0**64, distance.double())
+    """The same for integers and truth values: the difference of their halves of 32 bits, each exact in double, is
+    rounded only beyond 2^53, and never to 0."""
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    errors = ((a_high - b_high) * 2.0**32 + (a_low - b_low)).abs()
     rtol, atol = tolerance
-    allowed = (atol + rtol * (b.double() + offset).abs()).floor()
-    # No double lies between the limit and 2^63, which int64 does not hold.
-    whole = torch.where(allowed >= 2.0**63, torch.full_like(a, _MOST), allowed.clamp(max=2.0**63 - 1024).long())
-    return (distance < 0) | (distance > whole), errors
+    return errors > atol + rtol * (b_high * 2.0**32 + b_low).abs(), errors
+
+
+def _halves(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    unsigned = tensor.dtype == torch.uint64
+    bits = tensor.view(torch.int64) if unsigned else tensor.to(torch.int64)
+    high, low = bits >> 32, bits & 0xFFFFFFFF
+    return (high & 0xFFFFFFFF if unsigned else high).double(), low.double()

@@ -58,14 +58,9 @@ class Against(Struct, kw_only=True):
     """A configuration beside an entry that all are compared with."""
 
     ratio: Annotated[Finite, _says("its time over that of the entry.")]
-    low: Annotated[
-        Finite | None,
-        _says(
-            "to `high`: the interval of this one comparison, which does not know that a best was picked as the best;"
-        ),
-    ]
-    high: Annotated[Finite | None, _says("both are null with a single order.")]
-    p: Annotated[Share | None, _says("two-sided, for this one comparison; null with a single order.")]
+    low: Annotated[Finite | None, _says("to `high`: its interval, which does not know how a best was picked;")]
+    high: Annotated[Finite | None, _says("null with a single order, as are `low` and `p`.")]
+    p: Annotated[Share | None, _says("two-sided, for this one comparison.")]
     verdict: Annotated[Verdict, _says("`better`, `worse`, `equal` or `unclear`, by `protocol.rule`.")]
 
 
@@ -76,9 +71,7 @@ class Times(Struct, kw_only=True):
     p25_us: PositiveUs
     p75_us: PositiveUs
     min_us: PositiveUs
-    orders_us: Annotated[
-        list[PositiveUs], _says("the median of each order's samples; of the reference the geometric mean over copies.")
-    ]
+    orders_us: Annotated[list[PositiveUs], _says("each order's median; of the reference the mean over its copies.")]
     samples: AtLeastOne
     copies: Annotated[AtLeastOne, _says("in each order: 1, of the reference several.")]
     against: Annotated[dict[str, Against | None], _says("entry → comparison, null for the entry itself.")]
@@ -89,22 +82,10 @@ class Configuration(Struct, kw_only=True):
 
     parameters: Parameters
     known: Annotated[list[str], _says("the tables whose entry it is.")]
-    status: Annotated[
-        Status,
-        _says(
-            "`timed`; or `screened` (far from the best), `rejected` (by the workload), `failed` (to compile or run), "
-            "`wrong` (its results)."
-        ),
-    ] = "timed"
+    status: Annotated[Status, _says("`timed`, else at which step it was left.")] = "timed"
     reason: Annotated[str | None, _says("why it was not timed.")] = None
-    screen_us: Annotated[
-        dict[State, Us], _says("the median of single runs in the screening; no mean over many runs, as `us` is.")
-    ] = {}
+    screen_us: Annotated[dict[State, Us], _says("median of single runs; `us` is a mean over many.")] = {}
     times: Annotated[dict[State, Times], _says("of what was timed in full alone.")] = {}
-
-    def leave(self, status: Status, reason: str) -> None:
-        """It will not be timed (any further)."""
-        self.status, self.reason = status, reason
 
     def __str__(self) -> str:
         return shown(self.parameters)
@@ -122,9 +103,7 @@ class Timing(Struct, kw_only=True):
     """How a region was timed in one state."""
 
     runs_per_sample: AtLeastOne
-    nothing_us: Annotated[
-        Us, _says("what a run that does nothing takes by the same method; it is in every time and never subtracted.")
-    ]
+    nothing_us: Annotated[Us, _says("of a run that does nothing: in every time, and never subtracted.")]
     noise: Noise
 
 
@@ -136,17 +115,12 @@ class Region(Struct, kw_only=True):
     known: Annotated[dict[str, Parameters], _says("table → its entry.")]
     least_bytes: Annotated[Annotated[int, Meta(ge=0)] | None, _says("of the workload, as `tolerance`.")]
     tolerance: Annotated[tuple[Finite, Finite], _says("rtol and atol of the comparison with the reference.")]
-    reference: Annotated[
-        Parameters | None,
-        _says("what was measured as copies; null where nothing could be timed, as is `timing` empty."),
-    ]
+    reference: Annotated[Parameters | None, _says("what was measured as copies; null where nothing could be timed.")]
     timing: dict[State, Timing]
     left_out: Annotated[dict[State, str], _says("why a state was not timed though another one was.")]
     configurations: Annotated[list[Configuration], Meta(min_length=1)]
     duration_s: Seconds = 0.0
-    phases_s: Annotated[
-        dict[str, Seconds], _says("where the time went; checks are with compiling, timing with capture.")
-    ]
+    phases_s: Annotated[dict[str, Seconds], _says("where the time went; `check` is with compiling.")]
     date: Annotated[str, _says("when it was finished; UTC.")] = ""
 
     def __post_init__(self) -> None:
@@ -166,8 +140,7 @@ class Region(Struct, kw_only=True):
         return min((one for one in self.configurations if state in one.times), key=lambda one: one.times[state].us)
 
     def entries(self, state: State) -> dict[str, Configuration]:
-        """What the others are compared with in a state that was timed, by name: known tables' entries, else one that
-        was picked by the screening."""
+        """What all are compared with in a state that was timed: known tables' entries, else the screening's best."""
         timed = [one for one in self.configurations if state in one.times]
         return {name: one for one in timed for name, found in one.times[state].against.items() if found is None}
 

@@ -161,12 +161,12 @@ def _check(
         if why is not None:
             if not isinstance(why, str) or not why.strip():
                 raise fault(attempts.workload, f"rejects() of region {region} gave {why!r}, not a sentence or None")
-            one.leave("rejected", printable(why))
+            one.status, one.reason = "rejected", printable(why)
             continue
         run = partial(problem.run, parameters)
         trouble = attempts.trouble(parameters, run)
         if trouble is not None:
-            one.leave(*trouble)
+            one.status, one.reason = trouble
             continue
         if not singles:
             # Outputs that are right are those that poison may leave so.
@@ -176,11 +176,11 @@ def _check(
             prepare = partial(_prepare_into, samples, attempts.clock, run, state)
             failed = attempts.failure(parameters, prepare)
             if failed is not None:
-                one.leave("failed", f"ready for timing: {failed}")
+                one.status, one.reason = "failed", f"ready for timing: {failed}"
                 break
             trouble = attempts.trouble(parameters, samples[state].replay)
             if trouble is not None:
-                one.leave(trouble[0], f"as it would be timed: {trouble[1]}")
+                one.status, one.reason = trouble[0], f"as it would be timed: {trouble[1]}"
                 break
         else:
             singles[index] = samples
@@ -213,7 +213,7 @@ def _screen(
         one = configurations[index]
         factor = min(one.screen_us[state] / us for state, us in best_us.items())
         if factor > plan.options.screen and not one.known:
-            one.leave("screened", f"{factor:.1f} x the best of the screening at least")
+            one.status, one.reason = "screened", f"{factor:.1f} x the best of the screening at least"
 
 
 def _reference(configurations: Sequence[Configuration], left: Sequence[int], tables: list[str], state: State) -> int:

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from pathlib import Path
@@ -33,25 +32,16 @@ if TYPE_CHECKING:
 _PARTIAL = ".*.json.*.part"
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A sweep as it stands: complete, or stopped by its time limit.
-
-    Args:
-        notes: sentences for the user beside it.
-    """
-
-    sweep: Sweep
-    notes: list[str]
-
-
-def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: float | None) -> Finished:
+def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: float | None) -> tuple[Sweep, list[str]]:
     """Measure what is missing.
 
     Args:
         output: the sweep's directory; None keeps nothing.
         force: start over where `output` holds another sweep.
         stop_after_s: begin no region that would end later than this after the start; None for no limit.
+
+    Returns:
+        The sweep as it stands, complete or stopped by its time limit, and sentences for the user beside it.
 
     Raises:
         ProfkitError: bad options, no such device, another sweep in `output`, or a workload that fails.
@@ -63,7 +53,7 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
         workload = kernels.load(options.workload)
         plan = make_plan(options, workload)
         # Before torch is imported here, so that the imports of workers run beside it.
-        warmers = stack.enter_context(warm.started(options, plan.jobs))
+        warmers = warm.Warmers(options, plan.jobs, stack)
         clock = _clock(options.device)
         # What is there by now is no region's: collections after each need not look at it.
         gc.freeze()
@@ -89,7 +79,7 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
         notes = list(warmers.lost)
         if plan.not_taken:
             notes.append(f"One region of {plan.not_taken + 1} was swept; --region all takes every one.")
-        return Finished(found, notes)
+        return found, notes
 
 
 @contextmanager

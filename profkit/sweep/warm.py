@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -65,13 +65,6 @@ class Warmers:
                     del self.children[directory]
                     break
                 time.sleep(process.POLL_S)
-
-
-@contextmanager
-def started(options: Options, jobs: int) -> Iterator[Warmers]:
-    """`Warmers` whose workers end with the block."""
-    with ExitStack() as stack:
-        yield Warmers(options, jobs, stack)
 
 
 def unclaimed(configurations: Sequence[dict[str, int]], claims: Path, number: int) -> Iterator[dict[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,8 @@ def test_every_configuration_is_taken_once_whoever_asks_in_whatever_order(tmp_pa
 
 
 def test_one_job_starts_no_worker() -> None:
-    with warm.started(Options("no/such/file.py:X"), 1) as warmers:
+    with ExitStack() as stack:
+        warmers = warm.Warmers(Options("no/such/file.py:X"), 1, stack)
         warmers.begin(0)
         warmers.wait(0)
         assert (warmers.children, warmers.lost) == ({}, [])
@@ -53,7 +55,8 @@ def test_one_job_starts_no_worker() -> None:
 def test_workers_share_the_regions_asked_for_and_end_with_the_block(tmp_path: Path) -> None:
     (tmp_path / "noting.py").write_text(NOTING)
     options = Options(f"{tmp_path / 'noting.py'}:NOTING", regions=("all",), values=("chunks=1,2,16",), device="cpu")
-    with warm.started(options, 2) as warmers:
+    with ExitStack() as stack:
+        warmers = warm.Warmers(options, 2, stack)
         children = list(warmers.children.values())
         for number in (0, 2):
             warmers.begin(number)
@@ -71,7 +74,8 @@ def test_workers_share_the_regions_asked_for_and_end_with_the_block(tmp_path: Pa
 @pytest.mark.slow
 def test_a_worker_that_ends_early_is_told_of_and_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
-    with warm.started(Options(f"{tmp_path / 'broken.py'}:X", device="cpu"), 2) as warmers:
+    with ExitStack() as stack:
+        warmers = warm.Warmers(Options(f"{tmp_path / 'broken.py'}:X", device="cpu"), 2, stack)
         warmers.begin(0)
         warmers.wait(0)
         assert warmers.children == {}
