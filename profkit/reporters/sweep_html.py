@@ -107,7 +107,7 @@ def _ratio(one: Configuration, best: Configuration | None, state: State) -> tupl
     if one.status == "screened" and screened_us is not None and best_us:
         ratio = screened_us / best_us
         return ratio, f"screened out: {screened_us:.2f} µs in the screening, {ratio:.1f} × what the best took there"
-    return None, f"{one.status}: {one.reason or f'not timed {state}'}"
+    return None, f"{one.status}: {one.reason}" if one.reason else f"not timed {state}"
 
 
 def page(sweep: Sweep) -> str:

@@ -200,18 +200,18 @@ class Sweep(Struct, kw_only=True):
 
     def __post_init__(self) -> None:
         for region in self.regions:
-            self.check(region)
+            self.check(region, region.name)
         if len({region.name for region in self.regions}) < len(self.regions):
             raise ValueError("two regions have the same name")
 
-    def check(self, region: Region) -> None:
-        """Refuse a region of another sweep.
+    def check(self, region: Region, name: str) -> None:
+        """Refuse what is not the region `name` of this sweep.
 
         Raises:
             ValueError: says how it differs.
         """
-        if self.planned.get(region.name) != region.shapes:
-            raise ValueError(f"region {region.name} with its shapes is not among those planned")
+        if region.name != name or self.planned.get(name) != region.shapes:
+            raise ValueError(f"region {region.name} with its shapes is not the one that was planned")
         if set(region.configurations[0].parameters) != set(self.parameters):
             raise ValueError(f"the configurations of region {region.name} have other parameters than the sweep")
 
@@ -281,7 +281,7 @@ def load(path: str | os.PathLike[str]) -> Sweep:
     if not is_sweep(where):
         raise ProfkitError(f"{where} holds no sweep (no {SWEEP_FILE}).")
     sweep = read_head(where)
-    sweep.regions = [region for region in read_regions(where, sweep).values() if region is not None]
+    sweep.regions = [region for region in read_regions(where, sweep) if region is not None]
     return sweep
 
 
@@ -294,25 +294,23 @@ def read_head(output: Path) -> Sweep:
     return _read(output / SWEEP_FILE, Sweep, "Sweep again: with -o elsewhere, or there with --force.")
 
 
-def read_regions(output: Path, sweep: Sweep) -> dict[str, Region | None]:
+def read_regions(output: Path, sweep: Sweep) -> list[Region | None]:
     """The planned regions of `sweep` as they are in its directory; None where one is not finished.
 
     Raises:
         ProfkitError: the file of one is damaged, or of another sweep.
     """
-    found: dict[str, Region | None] = {}
+    mend = "Remove it, and the same command measures the region again."
+    found: list[Region | None] = []
     for number, name in enumerate(sweep.planned):
         file = region_file(output, number, name)
-        found[name] = None
-        if file.exists():
-            mend = "Remove it, and the same command measures the region again."
-            found[name] = region = _read(file, Region, mend)
-            try:
-                sweep.check(region)
-                if region.name != name:
-                    raise ValueError(f"it is region {region.name}")
-            except ValueError as error:
-                raise ProfkitError(f"{file} does not belong here: {error}. {mend}") from None
+        region = _read(file, Region, mend) if file.is_file() else None
+        try:
+            if region is not None:
+                sweep.check(region, name)
+        except ValueError as error:
+            raise ProfkitError(f"{file} does not belong here: {error}. {mend}") from None
+        found.append(region)
     return found
 
 

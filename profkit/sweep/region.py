@@ -18,7 +18,7 @@ from profkit.sweep import judge
 from profkit.sweep.check import Attempts, check_tensors
 from profkit.sweep.clock import Clock, Run, Sample, runs_in_a_sample
 from profkit.sweep.plan import Plan
-from profkit.sweep.records import SCREENING, Configuration, Protocol, Region, State, Timing
+from profkit.sweep.records import SCREENING, Configuration, Protocol, Region, State, Status, Timing
 from profkit.sweep.workload import checked, code, fault, printable
 
 #: Samples of each configuration in the screening, of one run each.
@@ -145,46 +145,46 @@ def measure(plan: Plan, name: str, clock: Clock, display: Progress, wait: Callab
 def _check(
     attempts: Attempts, states: Sequence[State], configurations: Sequence[Configuration], display: Progress
 ) -> dict[int, dict[State, Sample]]:
-    """Run every configuration and compare, as it is and once more as it will be timed.
-
-    Returns:
-        For the index of each that is right, its single runs by state.
-    """
-    problem, region = attempts.problem, attempts.region
+    """Try every configuration; returns for the index of each that is right its single runs by state."""
     singles: dict[int, dict[State, Sample]] = {}
     attempts.require_poison()
     for index, one in enumerate(configurations):
-        display.detail(f"{region}: checking {index + 1} of {len(configurations)}")
-        parameters = one.parameters
-        with code(f"asking whether region {region} rejects a configuration"):
-            why = problem.rejects(parameters)
-        if why is not None:
-            if not isinstance(why, str) or not why.strip():
-                raise fault(attempts.workload, f"rejects() of region {region} gave {why!r}, not a sentence or None")
-            one.status, one.reason = "rejected", printable(why)
-            continue
-        run = partial(problem.run, parameters)
-        trouble = attempts.trouble(parameters, run)
-        if trouble is not None:
-            one.status, one.reason = trouble
+        display.detail(f"{attempts.region}: checking {index + 1} of {len(configurations)}")
+        found = _tried(attempts, states, one.parameters)
+        if not isinstance(found, dict):
+            one.status, one.reason = found
             continue
         if not singles:
             # Outputs that are right are those that poison may leave so.
             attempts.require_poison()
-        samples: dict[State, Sample] = {}
-        for state in states:
-            prepare = partial(_prepare_into, samples, attempts.clock, run, state)
-            failed = attempts.failure(parameters, prepare)
-            if failed is not None:
-                one.status, one.reason = "failed", f"ready for timing: {failed}"
-                break
-            trouble = attempts.trouble(parameters, samples[state].replay)
-            if trouble is not None:
-                one.status, one.reason = trouble[0], f"as it would be timed: {trouble[1]}"
-                break
-        else:
-            singles[index] = samples
+        singles[index] = found
     return singles
+
+
+def _tried(
+    attempts: Attempts, states: Sequence[State], parameters: dict[str, int]
+) -> tuple[Status, str] | dict[State, Sample]:
+    """What is amiss with a configuration as it is or as it will be timed; where nothing is, its single runs."""
+    problem, region = attempts.problem, attempts.region
+    with code(f"asking whether region {region} rejects a configuration"):
+        why = problem.rejects(parameters)
+    if why is not None:
+        if not isinstance(why, str) or not why.strip():
+            raise fault(attempts.workload, f"rejects() of region {region} gave {why!r}, not a sentence or None")
+        return "rejected", printable(why)
+    run = partial(problem.run, parameters)
+    trouble = attempts.trouble(parameters, run)
+    if trouble is not None:
+        return trouble
+    samples: dict[State, Sample] = {}
+    for state in states:
+        failed = attempts.failure(parameters, partial(_prepare_into, samples, attempts.clock, run, state))
+        if failed is not None:
+            return "failed", f"ready for timing: {failed}"
+        trouble = attempts.trouble(parameters, samples[state].replay)
+        if trouble is not None:
+            return trouble[0], f"as it would be timed: {trouble[1]}"
+    return samples
 
 
 def _prepare_into(samples: dict[State, Sample], clock: Clock, run: Run, state: State) -> None:

@@ -59,23 +59,21 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
         gc.freeze()
         stack.callback(gc.unfreeze)
         found = _head(plan, clock, time.monotonic() - begun)
-        regions: dict[str, records.Region | None] = dict.fromkeys(found.planned)
+        regions: list[records.Region | None] = [None] * len(found.planned)
         if output is not None:
             stack.enter_context(sittings.locked(output))
             found = begin(output, found, force=force)
             regions = records.read_regions(output, found)
-        missing = [name for name, region in regions.items() if region is None]
+        missing = [number for number, region in enumerate(regions) if region is None]
         if missing:
             done, total = len(regions) - len(missing), len(regions)
             with sittings.shown(done, total, "region", kept=output is not None) as display:
-                for name in _within(missing, stop_after_s):
-                    region = _measure(plan, name, clock, warmers, display)
-                    regions[name] = region
+                for number in _within(missing, stop_after_s):
+                    regions[number] = region = _measure(plan, number, clock, warmers, display)
                     if output is not None:
-                        file = records.region_file(output, list(regions).index(name), name)
-                        write_json(file, msgspec.to_builtins(region))
+                        write_json(records.region_file(output, number, region.name), msgspec.to_builtins(region))
                     display.ended(region.duration_s)
-        found.regions = [region for region in regions.values() if region is not None]
+        found.regions = [region for region in regions if region is not None]
         notes = list(warmers.lost)
         if plan.not_taken:
             notes.append(f"One region of {plan.not_taken + 1} was swept; --region all takes every one.")
@@ -85,13 +83,16 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
 @contextmanager
 def _stdout_for_the_report() -> Iterator[None]:
     """What the workload prints, as text or by the descriptor, goes to standard error."""
-    sys.stdout.flush()
+    stdout = sys.stdout
+    stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
-        sys.stdout.flush()
+        # The workload may have put something else there.
+        sys.stdout = stdout
+        stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
 
@@ -141,26 +142,28 @@ def _identity(head: Sweep) -> dict[str, Any]:
     }
 
 
-def _within(missing: Sequence[str], stop_after_s: float | None) -> Iterator[str]:
+def _within(missing: Sequence[int], stop_after_s: float | None) -> Iterator[int]:
     """The regions that may begin: the first always, another one while the longest so far would still fit."""
     begun = time.monotonic()
     longest_s = 0.0
-    for place, name in enumerate(missing):
+    for place, number in enumerate(missing):
         started = time.monotonic()
         if place and stop_after_s is not None and started - begun + longest_s > stop_after_s:
             return
-        yield name
+        yield number
         longest_s = max(longest_s, time.monotonic() - started)
 
 
-def _measure(plan: Plan, name: str, clock: Clock, warmers: warm.Warmers, display: sittings.Progress) -> records.Region:
+def _measure(
+    plan: Plan, number: int, clock: Clock, warmers: warm.Warmers, display: sittings.Progress
+) -> records.Region:
     import torch
 
     from profkit.sweep.region import measure
 
     begun = time.monotonic()
+    name = list(plan.regions)[number]
     display.begins(name)
-    number = list(plan.regions).index(name)
     warmers.begin(number)
     with torch.no_grad(), clock.region():
         region = measure(plan, name, clock, display, lambda: warmers.wait(number))

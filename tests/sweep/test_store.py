@@ -149,8 +149,8 @@ def stored(directory: Path) -> Path:
         ("reference", 5, "$.reference"),
         ("least_bytes", -1, "$.least_bytes"),
         ("tolerance", [0.1], "$.tolerance"),
-        ("shapes", {"rows": 5}, "region r1 with its shapes is not among those planned"),
-        ("name", "r2", "region r2 with its shapes is not among those planned"),
+        ("shapes", {"rows": 5}, "region r1 with its shapes is not the one that was planned"),
+        ("name", "r2", "region r2 with its shapes is not the one that was planned"),
         ("date", 5, "$.date"),
         ("duration_s", -1, "$.duration_s"),
     ],
@@ -170,6 +170,14 @@ def test_what_no_json_holds_is_refused_wherever_it_is(number: str, tmp_path: Pat
     file = stored(tmp_path)
     file.write_text(file.read_text().replace('"min_us": 8.0', f'"min_us": {number}'))
     with pytest.raises(ProfkitError, match=r"0000.r1.json is not "):
+        records.load(tmp_path)
+
+
+def test_a_region_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    data = sweep(region("r1"), region("r2"))
+    run.begin(tmp_path, msgspec.structs.replace(data, regions=[]), force=False)
+    write_json(records.region_file(tmp_path, 0, "r1"), msgspec.to_builtins(data.regions[1]))
+    with pytest.raises(ProfkitError, match=r"0000.r1.json does not belong here: region r2 with its shapes"):
         records.load(tmp_path)
 
 

@@ -109,7 +109,7 @@ def test_a_sweep_that_is_there_is_reported_without_torch(finished: Path, tmp_pat
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nfor name in ('torch', 'triton'): sys.modules[name] = None\n"
     )
-    path = {"PYTHONPATH": str(tmp_path)}
+    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     text = profkit("sweep", finished / "out", "--html", "maps.html", cwd=tmp_path, **path)
     assert text.returncode == 0, text.stderr
     assert "cpu_tunable.py:SCALE, variant plain, on cpu" in text.stdout

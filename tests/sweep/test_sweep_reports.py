@@ -119,7 +119,7 @@ def as_json(data: Sweep, **changes: object) -> str:
         (r'"\udcff"', "is not valid JSON"),
         ("NaN", "is not valid JSON"),
         (as_json(sweep(region()), regions=[msgspec.to_builtins(region())] * 2), "two regions have the same name"),
-        (as_json(sweep(region()), planned={}), "region r1 with its shapes is not among those planned"),
+        (as_json(sweep(region()), planned={}), "region r1 with its shapes is not the one that was planned"),
         (as_json(sweep(region()), parameters={}), r"Expected `object` of length >= 1 - at `\$.parameters`"),
         (as_json(sweep(), schema="profkit.sweep/1"), "schema is 'profkit.sweep/1', expected 'profkit.sweep/2'"),
     ],
