@@ -1,8 +1,8 @@
 """Compiling beforehand: worker processes that run configurations, so that Triton's disk cache holds their kernels.
 
-``python -m profkit.sweep.warm JOB`` is a worker. It reads a region's name from each line of its standard input, takes
-configurations of that region that no other worker has taken until none is left, runs each once, and leaves a file when
-it is done. Between regions it does nothing, so that it can wait while the parent times.
+``python -m profkit.sweep.warm FOLDER NUMBER`` is a worker. It reads a region's place in the plan from each line of its
+standard input, takes configurations of that region that no other worker has taken until none is left, runs each once,
+and leaves a file when it is done. Between regions it does nothing, so that it can wait while the parent times.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -32,72 +32,50 @@ class Warmers:
         stack: ends them.
 
     Attributes:
-        children: those that run, with the directory of each.
+        children: those that run, by number.
         lost: a sentence for each that ended early. What it had not compiled is compiled by the parent.
     """
 
     def __init__(self, options: Options, jobs: int, stack: ExitStack) -> None:
         self.lost: list[str] = []
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="profkit.")))
+        self._folder = folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="profkit.")))
+        job = {"options": asdict(options), "parent_pid": os.getpid()}
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         self.children = {}
         for number in range(jobs if jobs > 1 else 0):
-            directory = work / str(number)
-            directory.mkdir()
-            job = directory / "job.json"
-            job.write_text(json.dumps({"options": asdict(options), "parent_pid": os.getpid()}), encoding="utf-8")
-            command = [sys.executable, "-m", "profkit.sweep.warm", str(job)]
-            child = process.started(command, directory / "log", held=True)
-            self.children[directory] = stack.enter_context(child)
+            command = [sys.executable, "-m", "profkit.sweep.warm", str(folder), str(number)]
+            child = process.started(command, folder / f"{number}.log", held=True)
+            self.children[number] = stack.enter_context(child)
 
-    def begin(self, number: int) -> None:
-        """Let them run the configurations of the region at place `number` of the plan."""
+    def begin(self, region: int) -> None:
+        """Let them run the configurations of the region at that place of the plan."""
         for child in self.children.values():
-            process.tell(child, str(number))
+            process.tell(child, str(region))
 
-    def wait(self, number: int) -> None:
+    def wait(self, region: int) -> None:
         """Wait until each is done with the region, or has ended: nobody else may use the device afterwards."""
-        for directory, child in list(self.children.items()):
-            while not (directory / f"{number}.done").exists():
+        for number, child in list(self.children.items()):
+            while not (self._folder / f"{region}.{number}.done").exists():
                 status = child.poll()
                 if status is not None:
-                    said = f"{process.describe_status(status)}: {process.tail(directory / 'log', 1)}"
+                    said = f"{process.describe_status(status)}: {process.tail(self._folder / f'{number}.log', 1)}"
                     self.lost.append(f"A process that compiled beforehand ended early ({said}).")
-                    del self.children[directory]
+                    del self.children[number]
                     break
                 time.sleep(process.POLL_S)
 
 
-def unclaimed(configurations: Sequence[dict[str, int]], claims: Path, number: int) -> Iterator[dict[str, int]]:
-    """Configurations of region `number` that no other worker has taken, each when it is its turn.
-
-    Args:
-        claims: a directory that all workers share.
-    """
+def unclaimed(configurations: Sequence[dict[str, int]], folder: Path, region: int) -> Iterator[dict[str, int]]:
+    """Configurations of the region at that place that no other worker has taken, each when it is its turn."""
     for index, configuration in enumerate(configurations):
         with suppress(FileExistsError):
-            (claims / f"{number}.{index}").touch(exist_ok=False)
+            (folder / f"{region}.{index}.taken").touch(exist_ok=False)
             yield configuration
 
 
-def _run_region(plan: Plan, number: int, claims: Path) -> None:
-    """Run what is unclaimed; a configuration that fails is the parent's to report."""
-    import torch
-
-    from profkit.sweep.region import build
-
-    name = list(plan.regions)[number]
-    problem = build(plan, name)
-    synchronize = torch.cuda.synchronize if plan.options.device == "cuda" else torch.cpu.synchronize
-    for configuration in unclaimed(plan.configurations(name, problem.known), claims, number):
-        if problem.rejects(configuration) is None:
-            with suppress(ProfkitError), code("running a configuration"):
-                problem.run(configuration)
-                synchronize()
-
-
-def main(path: Path) -> None:
-    """Do what the job in the file `path` says until standard input ends."""
-    job = json.loads(path.read_text(encoding="utf-8"))
+def main(folder: Path, number: str) -> None:
+    """Compile what the job in `folder` says until standard input ends."""
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     process.end_with(job["parent_pid"])
     import torch
 
@@ -105,17 +83,31 @@ def main(path: Path) -> None:
 
     options = Options(**job["options"])
     plan = make_plan(options, kernels.load(options.workload))
+    device = torch.cuda if options.device == "cuda" else torch.cpu
     for line in sys.stdin:
         with torch.no_grad():
-            _run_region(plan, int(line), path.parents[1])
+            _run_region(plan, int(line), folder, device.synchronize)
         if options.device == "cuda":
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
-        (path.parent / f"{int(line)}.done").touch()
+        (folder / f"{int(line)}.{number}.done").touch()
+
+
+def _run_region(plan: Plan, region: int, folder: Path, synchronize: Callable[[], None]) -> None:
+    """Run what is unclaimed; a configuration that fails is the parent's to report."""
+    from profkit.sweep.region import build
+
+    name = list(plan.regions)[region]
+    problem = build(plan, name)
+    for configuration in unclaimed(plan.configurations(name, problem.known), folder, region):
+        if problem.rejects(configuration) is None:
+            with suppress(ProfkitError), code("running a configuration"):
+                problem.run(configuration)
+                synchronize()
 
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]))
+        main(Path(sys.argv[1]), sys.argv[2])
     except ProfkitError as error:
         sys.exit(str(error))

@@ -135,16 +135,17 @@ def source_digests(spec: str) -> dict[str, str]:
     files: dict[str, Path] = {}
     if separator:
         path = Path(path_text).resolve()
-        # Neither the command's own start, which is no part of the workload, nor profkit itself.
-        others = [
-            module for name, module in list(sys.modules.items()) if name.split(".")[0] not in ("__main__", "profkit")
-        ]
-        origins = [file for module in others if isinstance(file := getattr(module, "__file__", None), str)]
-        for file in (path, *(Path(origin).resolve() for origin in origins)):
+        files[path.name] = path
+        for name, module in list(sys.modules.items()):
+            origin = getattr(module, "__file__", None)
+            # Neither the command's own start nor profkit is the workload's.
+            if name.split(".")[0] in ("__main__", "profkit") or not isinstance(origin, str):
+                continue
+            file = Path(origin).resolve()
+            inside = file.relative_to(path.parent) if file.is_relative_to(path.parent) and file.is_file() else None
             # A virtual environment may lie in the workload's own folder.
-            inside = file.is_relative_to(path.parent) and not {"site-packages", "dist-packages"} & set(file.parts)
-            if inside and (file == path or file.is_file()):
-                files[file.relative_to(path.parent).as_posix()] = file
+            if inside is not None and not {"site-packages", "dist-packages"} & set(inside.parts):
+                files[inside.as_posix()] = file
     if not separator or any(name.startswith(f"{kernels.__name__}.") for name in sys.modules):
         folder = Path(kernels.__file__).parent
         files |= {f"profkit/kernels/{file.relative_to(folder).as_posix()}": file for file in folder.rglob("*.py")}
