@@ -18,6 +18,8 @@ from sweep_data import region, sweep
 
 from profkit.commands.sweep import Report
 from profkit.errors import ProfkitError
+from profkit.reporters import csv_text
+from profkit.reporters import sweep as reporter
 from profkit.runs.whole_files import write_json, write_whole
 from profkit.sweep import records, run
 from profkit.sweep.records import Sweep
@@ -272,3 +274,35 @@ def test_what_may_not_be_mixed_in_one_table_is_refused(
     with pytest.raises(ProfkitError, match="holds a sweep with other options: ") as raised:
         run.begin(tmp_path, other, force=False)
     assert told in str(raised.value)
+
+
+def places(value: Any, path: str = "") -> Iterator[str]:
+    """The path of every field in `value`."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield f"{path}{key}"
+        yield from places(inner, f"{path}{key}/")
+
+
+@pytest.mark.parametrize("value", [GONE, None, -1, "x", [], {}, {"a": 1}], ids=repr)
+@pytest.mark.parametrize("name", ["sweep.json", "regions/0000.r1.json"])
+def test_whatever_field_is_damaged_it_is_refused_or_can_be_reported(name: str, value: Any, tmp_path: Path) -> None:
+    pytest.importorskip("plotly", reason="heat maps are drawn with plotly")
+    from profkit.reporters import sweep_html
+
+    stored(tmp_path)
+    content = json.loads((tmp_path / name).read_text())
+    refused = 0
+    for path in places(content):
+        (tmp_path / name).write_text(json.dumps(damaged(content, path, value)))
+        try:
+            found = records.load(tmp_path)
+        except ProfkitError:
+            refused += 1
+            continue
+        assert list(reporter.report(found, ()))
+        assert csv_text.render(reporter.rows(found))
+        for one in found.regions:
+            for state in found.protocol.states:
+                sweep_html.make_view(one, state, sweep_html.choose_axes(found))
+    assert refused >= 20
