@@ -16,7 +16,7 @@ _Us = Annotated[float, msgspec.Meta(gt=0, le=1e11)]
 
 
 class _Verdict(msgspec.Struct):
-    verdict: Literal["better", "equal", "worse"]
+    verdict: Literal["better", "equal", "unclear", "worse"]
 
 
 class _Times(msgspec.Struct):

@@ -10,7 +10,7 @@ from qsa_summary import Numbers, numbers_of, times_of
 
 from profkit.kernels.qsa.tables import region
 
-SCHEMA = "profkit.sweep/1"
+SCHEMA = "profkit.sweep/2"
 #: What `qsa_compact.py` writes. Version 1 had no verdicts, and so cannot be judged.
 COMPACT_SCHEMA = "profkit.qsa-sweep/2"
 #: The tables that a new one must beat; of equally fast entries the first one's stays.
@@ -48,7 +48,7 @@ class Point:
         return self.us[numbers] / self.us[self.known[self.better_known]]
 
     def verdict(self, numbers: Numbers) -> str:
-        """``better``, ``worse`` or ``equal`` beside the better known entry, beyond noise or by `SLOWER`."""
+        """One of `VERDICTS` beside the better known entry, beyond noise or by `SLOWER`."""
         if self.ratio(numbers) >= SLOWER:
             return "worse"
         return self.verdicts[self.better_known].get(numbers, "equal")

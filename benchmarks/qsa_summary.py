@@ -13,7 +13,7 @@ from profkit.kernels.qsa.regions import PARAMETERS
 
 #: A configuration: block_n, splits, warps.
 Numbers = tuple[int, ...]
-VERDICTS = ("better", "equal", "worse", "same entry")
+VERDICTS = ("better", "equal", "unclear", "worse", "same entry")
 
 
 def numbers_of(parameters: Mapping[str, int]) -> Numbers:
@@ -22,7 +22,7 @@ def numbers_of(parameters: Mapping[str, int]) -> Numbers:
 
 
 def carry_over(documents: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Counter[str]]:
-    """By dtype and state, in how many regions the entry of sm_90 is better, equal or worse than default's beyond noise.
+    """By dtype and state, in how many regions which of `VERDICTS` is that of sm_90's entry beside default's.
 
     Regions in which both tables have the same entry are counted as that; those where one was not timed not at all.
     """

@@ -21,11 +21,13 @@ from profkit.model.codes import codes
 from profkit.model.run import RunRecord
 from profkit.reporters.diff_document import DiffDocument
 from profkit.reporters.layers_document import LayersDocument
+from profkit.sweep.records import Sweep
 
 DOCS = Path(__file__).parent
 DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "profkit.layers/2": LayersDocument,
     "profkit.diff/2": DiffDocument,
+    "profkit.sweep/2": Sweep,
     "profkit.run/1": RunRecord,
 }
 _MARKED = re.compile(r"(<!-- generated -->\n).*(<!-- end -->)", re.DOTALL)
@@ -76,12 +78,12 @@ def _summaries(value: object) -> object:
 
 def tables() -> str:
     """What the types of the page's documents say, each type once: first the documents, then by name."""
-    documents: list[type] = [LayersDocument, DiffDocument]
+    documents: list[type] = [LayersDocument, DiffDocument, Sweep]
     wanted = list(documents)
     for kind in wanted:
         found = dict.fromkeys(inner for field in _fields(kind) for inner in _records(field.type))
         wanted += [inner for inner in found if inner not in wanted]
-    return "\n".join("\n".join(_described(kind)) for kind in [*documents, *sorted(wanted[2:], key=_name)])
+    return "\n".join("\n".join(_described(kind)) for kind in [*documents, *sorted(wanted[len(documents) :], key=_name)])
 
 
 def _described(kind: type) -> Iterator[str]:

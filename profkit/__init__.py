@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from profkit.model.census import Census
     from profkit.model.selection import SelectionOptions
     from profkit.model.trace import Trace
-    from profkit.sweep.results import Sweep
+    from profkit.sweep.records import Sweep
 
 __all__ = ["__version__", "census", "diff", "load_sweep", "open", "ranks"]
 
@@ -113,6 +113,6 @@ def load_sweep(path: str | os.PathLike[str]) -> Sweep:
     Raises:
         profkit.errors.ProfkitError: neither, or damaged.
     """
-    from profkit.sweep import results
+    from profkit.sweep import records
 
-    return results.load(path)
+    return records.load(path)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from profkit import reporters
 from profkit.errors import Exit, ProfkitError
@@ -15,6 +15,7 @@ from profkit.runs.whole_files import write_whole
 
 if TYPE_CHECKING:
     from profkit.sweep.plan import Options
+    from profkit.sweep.records import Sweep
 
 #: Options that a sweep which is there already is reported by; the others are for measuring.
 _OF_REPORTS = ("--format", "--html", "--force")
@@ -80,49 +81,38 @@ def sweep(
             the report cannot be written.
     """
     from profkit import kernels
-    from profkit.sweep import store
+    from profkit.sweep import records
 
     report.check(force=force)
     directory = Path(options.workload)
-    if store.is_sweep(directory):
-        return _report_directory(directory, given, report)
+    if records.is_sweep(directory):
+        measuring = [option for option in given if option not in _OF_REPORTS]
+        if measuring:
+            raise ProfkitError(
+                f"{directory} is a sweep that is there already, and is only reported. Leave {', '.join(measuring)} out."
+            )
+        return _write(records.load(directory), [], directory, report)
     if directory.is_dir() and options.workload not in kernels.WORKLOADS:
         raise ProfkitError(
-            f"{directory} is a directory and holds no sweep (no {store.PLAN_FILE}). Give one that `profkit sweep -o` "
-            "has filled, or a workload: `profkit kernels` lists those that are shipped."
+            f"{directory} is a directory and holds no sweep (no {records.SWEEP_FILE}). Give one that "
+            "`profkit sweep -o` has filled, or a workload: `profkit kernels` lists those that are shipped."
         )
     from profkit.sweep import run
 
-    finished = run.sweep(options, output, force=force, stop_after_s=stop_after_s)
-    notes = list(finished.lost)
-    if finished.not_taken:
-        notes.append(f"One region of {finished.not_taken + 1} was swept; --region all takes every one.")
-    return _write(finished.data, notes, output, report)
+    found, notes = run.sweep(options, output, force=force, stop_after_s=stop_after_s)
+    return _write(found, notes, output, report)
 
 
-def _report_directory(directory: Path, given: Sequence[str], report: Report) -> Exit:
-    """Report what is in a sweep's directory, without measuring."""
-    from profkit.sweep import results
-
-    measuring = [option for option in given if option not in _OF_REPORTS]
-    if measuring:
-        raise ProfkitError(
-            f"{directory} is a sweep that is there already, and is only reported. Leave {', '.join(measuring)} out."
-        )
-    return _write(results.from_directory(directory), [], directory, report)
-
-
-def _write(data: dict[str, Any], notes: list[str], directory: Path | None, report: Report) -> Exit:
-    missing = data["regions_planned"] - len(data["regions"])
-    if missing:
+def _write(sweep: Sweep, notes: list[str], directory: Path | None, report: Report) -> Exit:
+    if len(sweep.regions) < len(sweep.planned):
         then = f"; the same command with -o {directory} measures the rest" if directory is not None else ""
-        notes.append(f"{len(data['regions'])} of {data['regions_planned']} regions are finished{then}.")
+        notes.append(f"{len(sweep.regions)} of {len(sweep.planned)} regions are finished{then}.")
     from profkit.reporters.sweep import answer
 
-    reporters.find(report.output_format, "sweep").write(answer(data, notes))
+    reporters.find(report.output_format, "sweep").write(answer(sweep, notes))
     # Last, so that a full disk does not take with it what was measured.
     if report.html is not None:
         from profkit.reporters.sweep_html import page
 
-        write_whole(report.html, page(data))
-    return Exit.OK if all(region["counts"]["timed"] for region in data["regions"]) else Exit.INCONCLUSIVE
+        write_whole(report.html, page(sweep))
+    return Exit.OK if all(region.timing for region in sweep.regions) else Exit.INCONCLUSIVE

@@ -6,13 +6,16 @@ import html
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plotly import graph_objects
 from plotly.subplots import make_subplots
 
 from profkit.reporters.blocks import clean
 from profkit.reporters.sweep import heading, region_line
+
+if TYPE_CHECKING:
+    from profkit.sweep.records import Configuration, Region, State, Sweep
 
 #: The colour scale ends here: what takes half as long again as the best is of no further interest.
 _WORST_RATIO = 1.5
@@ -62,22 +65,20 @@ def escape(text: str) -> str:
     return html.escape(clean(text))
 
 
-def choose_axes(data: Mapping[str, Any]) -> Axes:
+def choose_axes(sweep: Sweep) -> Axes:
     """The axes for all regions of a sweep."""
     values: dict[str, list[str]] = {}
-    for name in data["parameters"]:
-        tried = {c["parameters"][name] for region in data["regions"] for c in region["configurations"]}
+    for name in sweep.parameters:
+        tried = {one.parameters[name] for region in sweep.regions for one in region.configurations}
         values[name] = [str(value) for value in sorted(tried)]
     by_size = sorted(values, key=lambda name: -len(values[name]))
     x, y = by_size[0], by_size[1] if len(by_size) > 1 else None
     return Axes(x, y, [name for name in values if name not in (x, y)], values)
 
 
-def make_view(region: Mapping[str, Any], state: str, axes: Axes) -> View:
+def make_view(region: Region, state: State, axes: Axes) -> View:
     """One region in one state; what was screened out is placed by its screening time."""
-    timing = region["timing"].get(state)
-    configurations = region["configurations"]
-    best = None if timing is None else configurations[timing["best"]]
+    best = region.best(state) if state in region.timing else None
     places = {name: {value: i for i, value in enumerate(values)} for name, values in axes.values.items()}
     maps = {combination: i for i, combination in enumerate(axes.combinations())}
     height = len(axes.values[axes.y]) if axes.y else 1
@@ -85,48 +86,46 @@ def make_view(region: Mapping[str, Any], state: str, axes: Axes) -> View:
     ratios: list[list[list[float | None]]] = [[[None] * width for _ in range(height)] for _ in maps]
     texts = [[[""] * width for _ in range(height)] for _ in maps]
     hovers = [[["not tried"] * width for _ in range(height)] for _ in maps]
-    for configuration in configurations:
-        parameters = {name: str(value) for name, value in configuration["parameters"].items()}
+    for one in region.configurations:
+        parameters = {name: str(value) for name, value in one.parameters.items()}
         at = maps[tuple(parameters[name] for name in axes.facets)]
         row = places[axes.y][parameters[axes.y]] if axes.y else 0
         column = places[axes.x][parameters[axes.x]]
-        ratio, told = _ratio(configuration, best, state)
-        labels = [*(["best"] if configuration is best else []), *configuration["known"]]
+        ratio, told = _ratio(one, best, state)
+        labels = [*(["best"] if one is best else []), *one.known]
         ratios[at][row][column] = ratio
         texts[at][row][column] = "<br>".join(escape(label) for label in labels)
-        lines = [" ".join(f"{name}={value}" for name, value in parameters.items()), *labels, told]
-        hovers[at][row][column] = "<br>".join(escape(line) for line in lines)
-    return View(f"{region['name']}, {state}", ratios, texts, hovers)
+        hovers[at][row][column] = "<br>".join(escape(line) for line in (str(one), *labels, told))
+    return View(f"{region.name}, {state}", ratios, texts, hovers)
 
 
-def _ratio(configuration: Mapping[str, Any], best: Mapping[str, Any] | None, state: str) -> tuple[float | None, str]:
-    times = configuration["times"].get(state)
-    if best is None or configuration["status"] not in ("timed", "screened"):
-        return None, f"{configuration['status']}: {configuration['reason']}"
-    if times is not None:
-        ratio = times["us"] / best["times"][state]["us"]
-        return ratio, f"{times['us']:.2f} µs ({times['p25_us']:.2f} … {times['p75_us']:.2f}), {ratio:.3f} × the best"
-    screened_us = configuration["screen_us"][state]
-    ratio = screened_us / best["screen_us"][state]
-    return ratio, f"screened out: {screened_us:.2f} µs in the screening, {ratio:.1f} × what the best took there"
+def _ratio(one: Configuration, best: Configuration | None, state: State) -> tuple[float | None, str]:
+    if best is not None and (times := one.times.get(state)) is not None:
+        ratio = times.us / best.times[state].us
+        return ratio, f"{times.us:.2f} µs ({times.p25_us:.2f} … {times.p75_us:.2f}), {ratio:.3f} × the best"
+    screened_us, best_us = one.screen_us.get(state), best and best.screen_us.get(state)
+    if one.status == "screened" and screened_us is not None and best_us:
+        ratio = screened_us / best_us
+        return ratio, f"screened out: {screened_us:.2f} µs in the screening, {ratio:.1f} × what the best took there"
+    return None, f"{one.status}: {one.reason}" if one.reason else f"not timed {state}"
 
 
-def page(data: Mapping[str, Any]) -> str:
+def page(sweep: Sweep) -> str:
     """The whole file."""
-    told = "\n".join(f"<p>{escape(line)}</p>" for line in heading(data))
-    figure = _figure(data).to_html(full_html=False, include_plotlyjs=True, div_id="sweep") if data["regions"] else ""
-    regions = "\n".join(f"<p>{escape(region_line(region))}</p>" for region in data["regions"])
-    title = escape(f"profkit sweep {data['workload']['name']}")
+    told = "\n".join(f"<p>{escape(line)}</p>" for line in heading(sweep))
+    figure = _figure(sweep).to_html(full_html=False, include_plotlyjs=True, div_id="sweep") if sweep.regions else ""
+    regions = "\n".join(f"<p>{escape(region_line(region))}</p>" for region in sweep.regions)
+    title = escape(f"profkit sweep {sweep.workload.name}")
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title></head>\n'
         f'<body style="font-family: sans-serif">\n<h1>{title}</h1>\n{told}\n{figure}\n{regions}\n</body>\n</html>\n'
     )
 
 
-def _figure(data: Mapping[str, Any]) -> Any:
+def _figure(sweep: Sweep) -> Any:
     """One heat map for each combination of the facets, and a menu that chooses region and state."""
-    axes = choose_axes(data)
-    views = [make_view(region, state, axes) for region in data["regions"] for state in data["protocol"]["states"]]
+    axes = choose_axes(sweep)
+    views = [make_view(region, state, axes) for region in sweep.regions for state in sweep.protocol.states]
     combinations = axes.combinations()
     columns = min(_COLUMNS, len(combinations))
     rows = -(-len(combinations) // columns)

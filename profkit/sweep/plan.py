@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, Literal
 
 from profkit.errors import ProfkitError, did_you_mean
 from profkit.model.workload import (
@@ -22,13 +20,10 @@ from profkit.model.workload import (
     resolve_shapes,
     resolve_variant,
 )
-from profkit.sweep.problems import check_tunable
-from profkit.sweep.sources import source_digests
+from profkit.sweep.records import STATES, State
+from profkit.sweep.workload import checked
 
-State = Literal["hot", "evicted"]
-STATES: tuple[State, ...] = ("hot", "evicted")
 DEVICES = ("cuda", "cpu")
-
 #: Configurations within this factor of the best of the screening are timed in full. Screening times are coarse (a few
 #: replays of one run), but nothing that is half as fast again as another one wins by a better clock.
 SCREEN_FACTOR = 1.5
@@ -56,8 +51,7 @@ class Options:
         screen: see `SCREEN_FACTOR`; 0 times every configuration in full.
         seed: seeds the inputs and the shuffled orders.
         device: one of `DEVICES`.
-        jobs: processes that compile beforehand; 1 compiles in the process that times. None chooses, and starts them
-            only where compiling takes long.
+        jobs: processes that compile beforehand; 1 compiles in the process that times, None chooses.
     """
 
     workload: str
@@ -76,23 +70,11 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Region:
-    """One problem of a sweep.
-
-    Args:
-        name: as the workload names it; for shapes of the user's own these, as ``rows=8``.
-        shapes: every shape of the workload.
-    """
-
-    name: str
-    shapes: Mapping[str, ShapeValue]
-
-
-@dataclass(frozen=True)
 class Plan:
     """`Options` for a workload that is loaded.
 
     Args:
+        regions: name to every shape of the workload. For shapes of the user's own the name is these, as ``rows=8``.
         values: what each parameter is swept over, in the order of the `Tunable`.
         states: in which each configuration is timed.
         not_taken: how many regions the workload has beside the one that was taken because none was asked for.
@@ -102,17 +84,18 @@ class Plan:
     workload: Workload
     tunable: Tunable
     variant: str
-    regions: Sequence[Region]
+    regions: Mapping[str, Mapping[str, ShapeValue]]
     values: Mapping[str, Sequence[int]]
     states: Sequence[State]
     not_taken: int
 
-    def context(self, region: Region) -> BuildContext:
+    def context(self, region: str) -> BuildContext:
         """What the problem of `region` is built for."""
         options = self.options
-        return BuildContext(variant=self.variant, shapes=region.shapes, device=options.device, seed=options.seed)
+        shapes = self.regions[region]
+        return BuildContext(variant=self.variant, shapes=shapes, device=options.device, seed=options.seed)
 
-    def configurations(self, region: Region, known: Mapping[str, Configuration]) -> list[dict[str, int]]:
+    def configurations(self, region: str, known: Mapping[str, Configuration]) -> list[dict[str, int]]:
         """Every configuration to try, the entries of known tables included; each once.
 
         Raises:
@@ -122,48 +105,24 @@ class Plan:
         for table, entry in known.items():
             if set(entry) != set(names):
                 raise ProfkitError(
-                    f"{self.workload.name}: the entry of {table} for region {region.name} sets "
+                    f"{self.workload.name}: the entry of {table} for region {region} sets "
                     f"{', '.join(entry) or 'nothing'}, but the parameters are {', '.join(names)}. Mend the workload."
                 )
         grid = [] if self.options.only_known else itertools.product(*self.values.values())
-        entries = [tuple(int(entry[name]) for name in names) for entry in known.values()]
-        unique = dict.fromkeys([*grid, *entries])
+        unique = dict.fromkeys([*grid, *(tuple(entry[name] for name in names) for entry in known.values())])
         if not unique:
-            raise ProfkitError(f"No known table has an entry for region {region.name}. Leave --only-known out.")
+            raise ProfkitError(f"No known table has an entry for region {region}. Leave --only-known out.")
         return [dict(zip(names, values, strict=True)) for values in unique]
 
     @property
     def jobs(self) -> int:
-        """How many processes compile beforehand, where any do."""
+        """How many processes compile beforehand; 1 is none beside the one that times."""
         if self.options.jobs is not None:
             return self.options.jobs
-        if self.options.device == "cpu":
+        if self.options.device == "cpu" or self.options.only_known:
             return 1
         tried = math.prod(len(values) for values in self.values.values())
         return max(1, min(_MOST_JOBS, (os.cpu_count() or 1) // 2, tried // _CONFIGURATIONS_A_JOB))
-
-    def describe(self, device: str, versions: Mapping[str, str | None]) -> dict[str, Any]:
-        """All that a resumed sweep must have in common with the one before, and what may not be mixed in one table.
-
-        Args:
-            device: the name of the device.
-        """
-        options = self.options
-        return {
-            "workload": Path(options.workload).name,
-            "sources": source_digests(options.workload),
-            "variant": self.variant,
-            "regions": {region.name: dict(region.shapes) for region in self.regions},
-            "values": {name: list(values) for name, values in self.values.items()},
-            "only_known": options.only_known,
-            "states": list(self.states),
-            "orders": options.orders,
-            "replays": options.replays,
-            "screen": options.screen,
-            "seed": options.seed,
-            "device": device,
-            "versions": dict(versions),
-        }
 
 
 def make_plan(options: Options, workload: Workload) -> Plan:
@@ -172,33 +131,22 @@ def make_plan(options: Options, workload: Workload) -> Plan:
     Raises:
         ProfkitError: nothing to sweep, an unknown name, a value of the wrong type or out of range.
     """
-    check_options(options)
-    tunable = workload.tunable
-    if tunable is None:
+    if options.device not in DEVICES:
+        raise ProfkitError(f"No device {options.device!r}.{did_you_mean(options.device, DEVICES)}")
+    states = _states(options)
+    if workload.tunable is None:
         raise ProfkitError(f"{workload.name} offers no launch configuration to sweep (Workload.tunable is not set).")
-    check_tunable(workload.name, tunable)
-    regions = _regions(options, workload, tunable)
+    tunable = checked(workload.name, "tunable", workload.tunable, Tunable)
     return Plan(
         options=options,
         workload=workload,
         tunable=tunable,
         variant=resolve_variant(workload, options.variant),
-        regions=regions,
+        regions=_regions(options, workload, tunable),
         values=_values(options.values, workload.name, tunable),
-        states=_states(options),
+        states=states,
         not_taken=0 if options.regions or options.shapes else max(0, len(tunable.regions) - 1),
     )
-
-
-def check_options(options: Options) -> None:
-    """Refuse options that need no workload to be seen wrong.
-
-    Raises:
-        ProfkitError: see `make_plan`.
-    """
-    if options.device not in DEVICES:
-        raise ProfkitError(f"No device {options.device!r}.{did_you_mean(options.device, DEVICES)}")
-    _states(options)
 
 
 def _states(options: Options) -> tuple[State, ...]:
@@ -211,12 +159,14 @@ def _states(options: Options) -> tuple[State, ...]:
     return tuple(state for state in STATES if options.state in (state, "both"))
 
 
-def _regions(options: Options, workload: Workload, tunable: Tunable) -> tuple[Region, ...]:
+def _regions(options: Options, workload: Workload, tunable: Tunable) -> dict[str, dict[str, ShapeValue]]:
     if not options.regions and (options.shapes or not tunable.regions):
-        return (Region(", ".join(options.shapes) or "defaults", resolve_shapes(workload, options.shapes)),)
+        return {", ".join(options.shapes) or "defaults": resolve_shapes(workload, options.shapes)}
     names = _named(options.regions, workload.name, tunable) if options.regions else [next(iter(tunable.regions))]
     given = {text.partition("=")[0] for text in options.shapes}
+    regions = {}
     for name in names:
+        own = [f"{shape}={value}" for shape, value in tunable.regions[name].items()]
         both = sorted(given & set(tunable.regions[name]))
         if both:
             raise ProfkitError(
@@ -224,65 +174,45 @@ def _regions(options: Options, workload: Workload, tunable: Tunable) -> tuple[Re
                 "your own."
             )
         try:
-            resolve_shapes(workload, _texts(tunable.regions[name]))
+            resolve_shapes(workload, own)
         except ProfkitError as error:
             raise ProfkitError(f"{workload.name} does not fit its own region {name}: {error}") from None
-    return tuple(
-        Region(
-            name,
-            resolve_shapes(workload, [*_texts(tunable.regions[name]), *options.shapes]),
-        )
-        for name in names
-    )
-
-
-def _texts(shapes: Mapping[str, ShapeValue]) -> list[str]:
-    return [f"{name}={value}" for name, value in shapes.items()]
+        regions[name] = resolve_shapes(workload, [*own, *options.shapes])
+    return regions
 
 
 def _named(wanted: Sequence[str], workload: str, tunable: Tunable) -> list[str]:
     """The regions that names and globs choose, in the workload's order."""
+    known = list(tunable.regions)
     chosen: set[str] = set()
     for pattern in wanted:
-        if pattern in tunable.regions:
-            found = {pattern}
-        elif pattern == "all":
-            found = set(tunable.regions)
-        else:
-            found = {name for name in tunable.regions if fnmatchcase(name, pattern)}
+        found = {pattern} & set(known) or {name for name in known if pattern == "all" or fnmatchcase(name, pattern)}
         if not found:
+            close = did_you_mean(pattern, known)
+            if len(known) > _MOST_NAMED:
+                close = f" It has {len(known)}, such as {', '.join(get_close_matches(pattern, known) or known[:1])}."
             raise ProfkitError(
-                f"{workload} has no region {pattern!r}.{_close(pattern, list(tunable.regions))} "
-                "A glob such as 'r4-*' takes several, and all takes every one."
+                f"{workload} has no region {pattern!r}.{close} A glob such as 'r4-*' takes several, and all takes "
+                "every one."
             )
         chosen |= found
-    return [name for name in tunable.regions if name in chosen]
-
-
-def _close(given: str, regions: Sequence[str]) -> str:
-    """As `did_you_mean`, for more names than a message can hold."""
-    if len(regions) <= _MOST_NAMED:
-        return did_you_mean(given, regions)
-    close = get_close_matches(given, regions, n=3)
-    return f" Close to it: {', '.join(close)}." if close else f" It has {len(regions)}, such as {regions[0]}."
+    return [name for name in known if name in chosen]
 
 
 def _values(texts: Sequence[str], workload: str, tunable: Tunable) -> dict[str, tuple[int, ...]]:
-    values = {name: tuple(parameter.values) for name, parameter in tunable.parameters.items()}
-    given: set[str] = set()
+    given: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, equals, listed = text.partition("=")
         if not equals or not name:
             raise ProfkitError(f"--set {text!r} is not parameter=v1,v2, e.g. --set warps=2,4.")
         if name in given:
             raise ProfkitError(f"--set {name} is given twice. Give all its values at once: --set {name}=v1,v2.")
-        given.add(name)
-        if name not in values:
-            raise ProfkitError(f"{workload} has no parameter {name!r}.{did_you_mean(name, values)}")
+        if name not in tunable.parameters:
+            raise ProfkitError(f"{workload} has no parameter {name!r}.{did_you_mean(name, tunable.parameters)}")
         try:
-            values[name] = tuple(dict.fromkeys(int(value) for value in listed.split(",")))
+            given[name] = tuple(dict.fromkeys(int(value) for value in listed.split(",")))
         except ValueError:
             raise ProfkitError(
                 f"--set {text}: expected integers with commas between ({tunable.parameters[name].help})."
             ) from None
-    return values
+    return {name: given.get(name, tuple(one.values)) for name, one in tunable.parameters.items()}

@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from profkit._version import __version__
 from profkit.capture import process, sittings
 from profkit.errors import ProfkitError
-from profkit.sweep import results, store, warm
-from profkit.sweep.clock import Clock
-from profkit.sweep.containment import contained
-from profkit.sweep.phases import Phases
-from profkit.sweep.plan import Options, Plan, Region, make_plan
-from profkit.sweep.record import protocol, region_record
-from profkit.sweep.warm import Warmers
+from profkit.model.run import DeviceRecord
+from profkit.runs.whole_files import write_json
+from profkit.sweep import records, warm
+from profkit.sweep.plan import Options, Plan, make_plan
+from profkit.sweep.records import REGIONS, SWEEP_FILE, Parameter, Sweep, SweptWorkload
+from profkit.sweep.workload import source_digests
+
+if TYPE_CHECKING:
+    from profkit.sweep.clock import Clock
+
+#: What a process that was ended leaves of a file that it was writing.
+_PARTIAL = ".*.json.*.part"
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A sweep as it stands: complete, or stopped by its time limit.
-
-    Args:
-        data: schema ``profkit.sweep/1``.
-        now: how many regions were measured now.
-        not_taken: how many regions the workload has beside the one that was taken because none was asked for.
-        lost: a sentence for each process that compiled beforehand and ended early.
-    """
-
-    data: dict[str, Any]
-    now: int
-    not_taken: int
-    lost: list[str]
-
-
-def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: float | None) -> Finished:
+def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: float | None) -> tuple[Sweep, list[str]]:
     """Measure what is missing.
 
     Args:
@@ -48,46 +40,110 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
         force: start over where `output` holds another sweep.
         stop_after_s: begin no region that would end later than this after the start; None for no limit.
 
+    Returns:
+        The sweep as it stands, complete or stopped by its time limit, and sentences for the user beside it.
+
     Raises:
         ProfkitError: bad options, no such device, another sweep in `output`, or a workload that fails.
     """
     from profkit import kernels
 
-    with process.terminable(), contained(), ExitStack() as stack:
-        phases = Phases()
-        with phases.of("load the workload"):
-            workload = kernels.load(options.workload)
+    with process.terminable(), _stdout_for_the_report(), ExitStack() as stack:
+        begun = time.monotonic()
+        workload = kernels.load(options.workload)
         plan = make_plan(options, workload)
-        # Before torch is imported here, so that the imports of workers that are started at once run beside it.
-        warmers = stack.enter_context(warm.started(options, plan.jobs, at_once=options.jobs is not None))
-        clock = _clock(options.device, phases)
+        # Before torch is imported here, so that the imports of workers run beside it.
+        warmers = warm.Warmers(options, plan.jobs, stack)
+        clock = _clock(options.device)
         # What is there by now is no region's: collections after each need not look at it.
         gc.freeze()
         stack.callback(gc.unfreeze)
-        facts = _facts(plan, clock) | {"start_s": phases.seconds()}
+        found = _head(plan, clock, time.monotonic() - begun)
+        regions: list[records.Region | None] = [None] * len(found.planned)
         if output is not None:
             stack.enter_context(sittings.locked(output))
-            described = plan.describe(facts["device"]["name"], facts["versions"])
-            store.begin(output, described, facts, force=force)
-            _, facts = store.read_facts(output)
-        found = {number: _stored(output, number, region, facts) for number, region in enumerate(plan.regions)}
-        missing = [number for number, record in found.items() if record is None]
-        now = 0
+            found = begin(output, found, force=force)
+            regions = records.read_regions(output, found)
+        missing = [number for number, region in enumerate(regions) if region is None]
         if missing:
-            with sittings.shown(len(found) - len(missing), len(found), "region", kept=output is not None) as display:
+            done, total = len(regions) - len(missing), len(regions)
+            with sittings.shown(done, total, "region", kept=output is not None) as display:
                 for number in _within(missing, stop_after_s):
-                    record = _measure(plan, number, clock, warmers, display)
-                    found[number] = record
+                    regions[number] = region = _measure(plan, number, clock, warmers, display)
                     if output is not None:
-                        store.write_region(output, number, record)
-                    display.ended(record["duration_s"])
-                    now += 1
-        regions = [record for record in found.values() if record is not None]
-        return Finished(results.document(facts, len(found), regions), now, plan.not_taken, warmers.lost)
+                        write_json(records.region_file(output, number, region.name), msgspec.to_builtins(region))
+                    display.ended(region.duration_s)
+        found.regions = [region for region in regions if region is not None]
+        notes = list(warmers.lost)
+        if plan.not_taken:
+            notes.append(f"One region of {plan.not_taken + 1} was swept; --region all takes every one.")
+        return found, notes
 
 
-def _within(missing: list[int], stop_after_s: float | None) -> Iterator[int]:
-    """The numbers that may begin: the first always, another one while the longest so far would still fit."""
+@contextmanager
+def _stdout_for_the_report() -> Iterator[None]:
+    """What the workload prints, as text or by the descriptor, goes to standard error."""
+    stdout = sys.stdout
+    stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        # The workload may have put something else there.
+        sys.stdout = stdout
+        stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def begin(output: Path, head: Sweep, *, force: bool) -> Sweep:
+    """Make `output`, which this process has locked, ready for the regions of the sweep `head`.
+
+    Args:
+        force: start over where another sweep is there.
+
+    Returns:
+        `head`, or that of the first sitting.
+
+    Raises:
+        ProfkitError: another sweep is there, or something else.
+    """
+    file, regions = output / SWEEP_FILE, output / REGIONS
+    if file.is_file() and force:
+        for old in [*regions.glob("*.json"), file]:
+            old.unlink()
+    elif file.is_file():
+        before = records.read_head(output)
+        sittings.check_same(output, "a sweep", _identity(before), _identity(head))
+        head = before
+    elif not all(fnmatch(path.name, _PARTIAL) for path in output.iterdir()):
+        raise ProfkitError(f"{output} exists and holds no sweep (no {SWEEP_FILE}). Choose another -o.")
+    for partial in [*output.glob(_PARTIAL), *regions.glob(_PARTIAL)]:
+        partial.unlink()
+    if not file.exists():
+        write_json(file, msgspec.to_builtins(head))
+    # After the file: who is interrupted before it leaves a directory that is as good as empty.
+    regions.mkdir(exist_ok=True)
+    return head
+
+
+def _identity(head: Sweep) -> dict[str, Any]:
+    """All that a resumed sweep must have in common with the one before, and what may not be mixed in one table."""
+    return {
+        **msgspec.to_builtins(head.workload),
+        "regions": head.planned,
+        "values": {name: parameter.values for name, parameter in head.parameters.items()},
+        "only_known": head.only_known,
+        **{name: getattr(head.protocol, name) for name in ("states", "orders", "replays", "screen")},
+        "seed": head.seed,
+        "device": head.device.name,
+        "versions": head.versions,
+    }
+
+
+def _within(missing: Sequence[int], stop_after_s: float | None) -> Iterator[int]:
+    """The regions that may begin: the first always, another one while the longest so far would still fit."""
     begun = time.monotonic()
     longest_s = 0.0
     for place, number in enumerate(missing):
@@ -98,53 +154,43 @@ def _within(missing: list[int], stop_after_s: float | None) -> Iterator[int]:
         longest_s = max(longest_s, time.monotonic() - started)
 
 
-def _stored(output: Path | None, number: int, region: Region, facts: dict[str, Any]) -> dict[str, Any] | None:
-    return None if output is None else store.read_region(output, number, region.name, region.shapes, facts)
-
-
-def _measure(plan: Plan, number: int, clock: Clock, warmers: Warmers, display: sittings.Progress) -> dict[str, Any]:
+def _measure(
+    plan: Plan, number: int, clock: Clock, warmers: warm.Warmers, display: sittings.Progress
+) -> records.Region:
     import torch
 
-    from profkit.sweep.region import build, measure
+    from profkit.sweep.region import measure
 
-    region = plan.regions[number]
     begun = time.monotonic()
-    display.begins(region.name)
-    phases = Phases()
-    warmers.region(number)
+    name = list(plan.regions)[number]
+    display.begins(name)
+    warmers.begin(number)
     with torch.no_grad(), clock.region():
-        with phases.of("build"):
-            problem = build(plan, region)
-            clock.synchronize()
-        measured = measure(plan, region, problem, clock, display, warmers, phases)
-        del problem
-    duration_s = time.monotonic() - begun
-    return region_record(region, measured, phases, duration_s, datetime.now(UTC).isoformat(timespec="seconds"))
+        region = measure(plan, name, clock, display, lambda: warmers.wait(number))
+    region.duration_s = round(time.monotonic() - begun, 3)
+    region.date = _now()
+    return region
 
 
-def _clock(device: str, phases: Phases) -> Clock:
-    """The clock of `device`; adds to `phases` what that takes.
+def _clock(device: str) -> Clock:
+    """The clock of `device`.
 
     Raises:
         ProfkitError: torch or triton is not installed, or torch sees no such device.
     """
     try:
-        with phases.of("import torch"):
-            import torch
+        import torch
+
+        from profkit.sweep.clock import Clock, GpuClock
 
         if device == "cpu":
-            from profkit.sweep.cpu_clock import CpuClock
-
-            return CpuClock()
+            return Clock()
         if not torch.cuda.is_available():
             raise ProfkitError(
                 f"torch {torch.__version__} finds no CUDA device here. `profkit doctor` says what is missing; "
                 "--device cpu times workloads of torch's CPU operators."
             )
-        with phases.of("open the device"):
-            from profkit.sweep.gpu_clock import GpuClock
-
-            return GpuClock()
+        return GpuClock()
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "triton"):
             raise
@@ -154,29 +200,33 @@ def _clock(device: str, phases: Phases) -> Clock:
         ) from None
 
 
-def _facts(plan: Plan, clock: Clock) -> dict[str, Any]:
+def _head(plan: Plan, clock: Clock, start_s: float) -> Sweep:
     """What all regions have in common."""
     from profkit.capture.device import CPU, describe_device, describe_versions
+    from profkit.sweep.region import protocol
 
     options = plan.options
-    on_gpu = options.device == "cuda"
-    return {
-        "workload": {
-            "name": Path(options.workload).name,
-            "variant": plan.variant,
-            "source": "file" if ":" in options.workload else "shipped",
-            "sha256": sittings.source_digest(options.workload),
-        },
-        "device": describe_device() if on_gpu else CPU,
-        "versions": {"profkit": __version__, **describe_versions()},
-        "seed": options.seed,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "parameters": {
-            name: {"help": plan.tunable.parameters[name].help, "values": list(values)}
+    return Sweep(
+        workload=SweptWorkload(
+            name=Path(options.workload).name,
+            variant=plan.variant,
+            source="file" if ":" in options.workload else "shipped",
+            sources=source_digests(options.workload),
+        ),
+        device=msgspec.convert(describe_device() if options.device == "cuda" else CPU, DeviceRecord),
+        versions={"profkit": __version__, **describe_versions()},
+        seed=options.seed,
+        date=_now(),
+        parameters={
+            name: Parameter(help=plan.tunable.parameters[name].help, values=list(values))
             for name, values in plan.values.items()
         },
-        "only_known": options.only_known,
-        "protocol": protocol(
-            options.orders, options.replays, options.screen, {state: clock.methods[state] for state in plan.states}
-        ),
-    }
+        only_known=options.only_known,
+        protocol=protocol(plan, clock.methods),
+        start_s=round(start_s, 3),
+        planned={name: dict(shapes) for name, shapes in plan.regions.items()},
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

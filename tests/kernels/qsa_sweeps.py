@@ -50,7 +50,7 @@ def named(numbers: tuple[int, int, int]) -> dict[str, int]:
 
 def sweep(*regions: dict[str, Any], device: str = "a GPU") -> dict[str, Any]:
     return {
-        "schema": "profkit.sweep/1",
+        "schema": "profkit.sweep/2",
         "workload": {"name": "qsa-attention"},
         "device": {"name": device},
         "seed": 1,

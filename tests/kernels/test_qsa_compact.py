@@ -77,7 +77,7 @@ def test_one_without_verdicts_is_refused() -> None:
     arguments = [sys.executable, SCRIPT, RESULTS / "qsa-sweep-h200.json", "--confirm", "h200"]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "Give sweeps of qsa-attention of schema profkit.sweep/1 or profkit.qsa-sweep/2.\n"
+    assert done.stderr == "Give sweeps of qsa-attention of schema profkit.sweep/2 or profkit.qsa-sweep/2.\n"
 
 
 def test_the_page_of_results_says_what_the_run_beside_it_says() -> None:

@@ -46,7 +46,7 @@ def test_a_run_in_which_the_table_is_slower_nowhere_confirms_it(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     assert "mine is confirmed" in done.stdout
     (total,) = (line for line in done.stdout.splitlines() if line.startswith("all "))
-    assert total.split() == ["all", "108", "0", "0", "0"]
+    assert total.split() == ["all", "108", "0", "0", "0", "0"]
 
 
 def test_entries_that_win_nowhere_are_named(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_one_measurement_counts_once_and_another_one_of_the_same_problems_counts
         ("[]", "sweep.json is no sweep.\n"),
         ("{}", "Give sweeps of qsa-attention of schema"),
         ('{"schema": "profkit.qsa-sweep/2"}', "sweep.json is damaged: KeyError 'regions' in what --compact wrote."),
-        ('{"schema": "profkit.sweep/1", "workload": {"name": "qsa-attention"}}', "Sweep 1 of 1 is damaged: "),
+        ('{"schema": "profkit.sweep/2", "workload": {"name": "qsa-attention"}}', "Sweep 1 of 1 is damaged: "),
     ],
 )
 def test_a_file_that_is_no_sweep_is_one_sentence(content: str | None, message: str, tmp_path: Path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,29 +16,24 @@ from cpu_tunable import SCALE  # noqa: E402
 
 from profkit.capture.sittings import Progress  # noqa: E402
 from profkit.model.workload import Configuration, Problem  # noqa: E402
-from profkit.sweep import warm  # noqa: E402
-from profkit.sweep.clock import Entry, Run  # noqa: E402
-from profkit.sweep.measured import Candidate, Measured  # noqa: E402
-from profkit.sweep.phases import Phases  # noqa: E402
-from profkit.sweep.plan import Options, Plan, State, make_plan  # noqa: E402
+from profkit.sweep.clock import Clock, Run, Sample  # noqa: E402
+from profkit.sweep.plan import Options, Plan, make_plan  # noqa: E402
+from profkit.sweep.records import Configuration as Tried  # noqa: E402
+from profkit.sweep.records import Region, State  # noqa: E402
 from profkit.sweep.region import build, measure  # noqa: E402
 
 
 @dataclass(frozen=True)
-class KnownEntry:
+class KnownSample(Sample):
     """A prepared run, with the configuration that it runs (None: nothing)."""
 
-    run: Run
     configuration: Configuration | None
     state: State
     runs: int
 
-    def replay(self) -> None:
-        self.run()
-
 
 @dataclass
-class KnownClock:
+class KnownClock(Clock):
     """Times by a formula instead of by running; notes every sample that it is asked for."""
 
     us: Callable[[Configuration, State], float]
@@ -48,9 +42,6 @@ class KnownClock:
     samples: list[list[tuple[Any, ...]]] = field(default_factory=list)
     methods: Mapping[State, str] = field(default_factory=lambda: {"hot": "by formula", "evicted": "by formula"})
 
-    def nothing(self) -> None:
-        """Nothing."""
-
     def left_out(self, state: State, least_bytes: int | None) -> str | None:
         return self.spared if state == "evicted" and least_bytes else None
 
@@ -58,20 +49,17 @@ class KnownClock:
         if self.broken:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    @contextmanager
-    def region(self) -> Iterator[None]:
-        yield
-
-    def prepare(self, run: Run, state: State, runs: int) -> KnownEntry:
+    def prepare(self, run: Run, state: State, runs: int) -> KnownSample:
         configuration = run.args[0] if isinstance(run, partial) else None
-        return KnownEntry(run, configuration, state, runs)
+        us = 0.5 if configuration is None else self.us(configuration, state)
+        return KnownSample(run, lambda: us, configuration, state, runs)
 
-    def sample_us(self, entries: Sequence[Entry]) -> list[float]:
-        known = [entry for entry in entries if isinstance(entry, KnownEntry)]
+    def sample_us(self, samples: Sequence[Sample]) -> list[float]:
+        known = [one for one in samples if isinstance(one, KnownSample)]
         self.samples.append(
             [(e.state, e.runs, None if e.configuration is None else tuple(e.configuration.values())) for e in known]
         )
-        return [0.5 if e.configuration is None else self.us(e.configuration, e.state) for e in known]
+        return super().sample_us(samples)
 
 
 def by_repeats(configuration: Configuration, state: State) -> float:
@@ -84,14 +72,15 @@ def make(**options: Any) -> Plan:
 
 
 def problem(**changes: Any) -> Problem:
-    plan = make()
-    return dataclasses.replace(build(plan, plan.regions[0]), **changes)
+    return dataclasses.replace(build(make(), "size=128"), **changes)
 
 
-def swept(plan: Plan, clock: KnownClock, of: Problem | None = None) -> Measured:
-    with warm.started(plan.options, 1, at_once=False) as nobody:
-        return measure(plan, plan.regions[0], of or problem(), clock, Progress(0, 1), nobody, Phases())
+def swept(plan: Plan, clock: KnownClock, of: Problem | None = None) -> Region:
+    """The region of `plan`, with another problem than the workload's where one is given."""
+    if of is not None:
+        plan = dataclasses.replace(plan, tunable=dataclasses.replace(plan.tunable, build=lambda context: of))
+    return measure(plan, "size=128", clock, Progress(0, 1))
 
 
-def by_values(measured: Measured) -> dict[tuple[int, ...], Candidate]:
-    return {tuple(c.configuration.values()): c for c in measured.candidates}
+def by_values(region: Region) -> dict[tuple[int, ...], Tried]:
+    return {tuple(one.parameters.values()): one for one in region.configurations}

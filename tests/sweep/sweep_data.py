@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from profkit.sweep.measured import Candidate, Measured
-from profkit.sweep.phases import Phases
-from profkit.sweep.plan import Region, State
-from profkit.sweep.record import protocol, region_record
-from profkit.sweep.results import document
-from profkit.sweep.statistics import RULE
+import msgspec
+
+from profkit.model.run import DeviceRecord
+from profkit.sweep import judge
+from profkit.sweep.records import (
+    Configuration,
+    Parameter,
+    Protocol,
+    Region,
+    State,
+    Status,
+    Sweep,
+    SweptWorkload,
+    Timing,
+)
+
+HOT: dict[int, float] = {0: 10.0, 1: 8.0}
+FATES: list[tuple[int, int, Status, str | None]] = [
+    (1, 64, "timed", None),
+    (2, 64, "timed", None),
+    (4, 64, "screened", "3.8 x the best of the screening at least"),
+    (1, 128, "rejected", "no room"),
+    (2, 128, "failed", "OutOfResources: shared memory"),
+    (4, 128, "wrong", "out: 1 of 9 elements differ"),
+]
 
 
 def samples(us: float, copies: int = 1) -> list[list[list[float]]]:
@@ -17,54 +36,69 @@ def samples(us: float, copies: int = 1) -> list[list[list[float]]]:
     return [[[us * (1 + 0.002 * copy)] * 2] * 2 for copy in range(copies)]
 
 
-def candidate(warps: int, tile: int, us: float | None, **fields: Any) -> Candidate:
-    """A configuration that was timed at `us` hot and 10 us more evicted; None where it was not."""
-    made = Candidate({"warps": warps, "tile": tile}, fields.pop("known", ()), **fields)
-    if us is not None:
-        times: dict[State, float] = {"hot": us, "evicted": us + 10}
-        made.screen_us = dict(times)
-        if made.status == "timed":
-            copies = RULE.copies if "table" in made.known else 1
-            made.samples_us = {state: samples(value, copies) for state, value in times.items()}
-    return made
-
-
-def region(name: str = "r1", **more: Any) -> dict[str, Any]:
-    """A region with one configuration of every fate."""
-    candidates = [
-        candidate(1, 64, 10.0, known=("table",)),
-        candidate(2, 64, 8.0),
-        candidate(4, 64, 30.0, status="screened", reason="3.8 x the best of the screening at least"),
-        candidate(1, 128, None, status="rejected", reason="no room"),
-        candidate(2, 128, None, status="failed", reason="OutOfResources: shared memory"),
-        candidate(4, 128, None, status="wrong", reason="out: 1 of 9 elements differ"),
+def region(name: str = "r1", **more: Any) -> Region:
+    """A region with one configuration of every fate: the known entry takes 10 us hot, the best 8; evicted 10 more."""
+    tried = [
+        Configuration(parameters={"warps": warps, "tile": tile}, known=[], status=status, reason=reason)
+        for warps, tile, status, reason in FATES
     ]
-    measured = Measured(
-        candidates=candidates,
-        reference=0,
-        runs={"hot": 30, "evicted": 5},
-        left_out={},
-        nothing_us={"hot": [[0.9] * 2] * 2, "evicted": [[2.1] * 2] * 2},
+    tried[0].known = ["table"]
+    timing: dict[State, Timing] = {}
+    later: dict[State, float] = {"hot": 0.0, "evicted": 10.0}
+    for state, later_us in later.items():
+        for index, us in {**HOT, 2: 30.0}.items():
+            tried[index].screen_us[state] = us + later_us
+        taken = {index: samples(us + later_us, 1 if index else judge.COPIES) for index, us in HOT.items()}
+        for index, times in judge.judge(taken, {"table": 0}).items():
+            tried[index].times[state] = times
+        nothing_us = 0.9 if state == "hot" else 2.1
+        timing[state] = Timing(runs_per_sample=30, nothing_us=nothing_us, noise=judge.noise(taken[0]))
+    made = Region(
+        name=name,
+        shapes={"rows": 4},
         known={"table": {"warps": 1, "tile": 64}},
         least_bytes=16_000,
         tolerance=(0.02, 0.02),
+        reference={"warps": 1, "tile": 64},
+        timing=timing,
+        left_out={},
+        configurations=tried,
+        duration_s=1.5,
+        phases_s={},
+        date="2026-01-02T03:04:05+00:00",
     )
-    return {**region_record(Region(name, {"rows": 4}), measured, Phases(), 1.5, "2026-01-02T03:04:05+00:00"), **more}
+    return msgspec.structs.replace(made, **more)
 
 
-def sweep(*regions: dict[str, Any], planned: int | None = None) -> dict[str, Any]:
-    """The document of `regions`."""
-    facts = {
-        "workload": {"name": "file.py:W", "variant": "plain", "source": "file", "sha256": "0" * 64},
-        "device": {"name": "NVIDIA H200"},
-        "versions": {"profkit": "0.1.0", "torch": "2.11.0", "triton": "3.6.0", "cuda": "13.0", "python": "3.12"},
-        "seed": 0,
-        "date": "2026-01-02T03:04:05+00:00",
-        "parameters": {
-            "warps": {"help": "warps", "values": [1, 2, 4]},
-            "tile": {"help": "columns", "values": [64, 128]},
+def sweep(*regions: Region, planned: tuple[str, ...] = ()) -> Sweep:
+    """The sweep of `regions`, and of others that are `planned`."""
+    return Sweep(
+        workload=SweptWorkload(name="file.py:W", variant="plain", source="file", sources={"file.py": "0" * 64}),
+        device=DeviceRecord(name="NVIDIA H200"),
+        versions={"profkit": "0.1.0", "torch": "2.11.0", "triton": "3.6.0", "cuda": "13.0", "python": "3.12"},
+        seed=0,
+        date="2026-01-02T03:04:05+00:00",
+        parameters={
+            "warps": Parameter(help="warps", values=[1, 2, 4]),
+            "tile": Parameter(help="columns", values=[64, 128]),
         },
-        "only_known": False,
-        "protocol": protocol(2, 2, 1.5, {"hot": "by hot means", "evicted": "by cold means"}),
-    }
-    return document(facts, len(regions) if planned is None else planned, regions)
+        only_known=False,
+        protocol=Protocol(
+            states=["hot", "evicted"],
+            orders=2,
+            replays=2,
+            screen=1.5,
+            screen_replays=3,
+            copies=judge.COPIES,
+            alpha=0.05,
+            confidence=0.95,
+            min_us=0.05,
+            min_share=0.01,
+            methods={"hot": "by hot means", "evicted": "by cold means"},
+            steps="one after the other",
+            rule=judge.rule(2),
+        ),
+        start_s=1.0,
+        planned={name: {"rows": 4} for name in (*(one.name for one in regions), *planned)},
+        regions=list(regions),
+    )

@@ -28,7 +28,7 @@ COPY = f"{FILE}:COPY"
 
 @pytest.fixture(scope="module")
 def clock() -> Iterator[Any]:
-    from profkit.sweep.gpu_clock import GpuClock
+    from profkit.sweep.clock import GpuClock
 
     made = GpuClock()
     with torch.no_grad(), made.region():

@@ -77,12 +77,13 @@ def test_an_output_that_is_not_poisoned_is_named_although_others_are() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"reference": lambda: None}, "reference() of region size=128 gave None, not a mapping of names to tensors"),
+        ({"reference": lambda: None}, "reference() of region size=128 gave something of type NoneType, not a mapping"),
         ({"reference": dict}, "reference() of region size=128 is empty, so any configuration would pass"),
-        ({"reference": lambda: {"out": 5}}, "reference() of region size=128: out is 5, not a tensor"),
-        ({"reference": lambda: {5: torch.ones(1)}}, "a name in reference() of region size=128 is 5, not a text"),
+        ({"reference": lambda: {"out": 5}}, "reference() of region size=128: out is of type int, not a tensor"),
+        ({"reference": lambda: {5: torch.ones(1)}}, "reference() of region size=128 gave something of type dict, not"),
         ({"reference": lambda: {"out": torch.ones(0)}}, "out has no elements, so any configuration would pass"),
-        ({"outputs": lambda: None}, "outputs() of region size=128 gave None"),
+        ({"reference": lambda: {"o": torch.ones(1)}}, "outputs() of region size=128 has out, and reference() has o"),
+        ({"outputs": lambda: None}, "outputs() of region size=128 gave something of type NoneType"),
         ({"outputs": dict}, "outputs() of region size=128 is empty"),
         ({"rejects": lambda c: False}, "rejects() of region size=128 gave False, not a sentence or None"),
         ({"rejects": lambda c: ""}, "rejects() of region size=128 gave '', not a sentence or None"),
@@ -99,29 +100,24 @@ def test_what_a_workload_returns_is_held_against_the_interface(changes: dict[str
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (None, "building region size=128 gave None, not a profkit.model.workload.Problem"),
-        ({"known": None}, "known of region size=128 is None, not a mapping of tables to configurations"),
-        ({"known": [1]}, "known of region size=128 is an object of type list, not"),
-        ({"known": {"t": None}}, "the entry of t is None, not a configuration"),
-        ({"known": {"t": {"chunks": 1.5}}}, "chunks in the entry of t is 1.5, not an integer of 64 bits"),
-        ({"known": {"t": {"chunks": True}}}, "chunks in the entry of t is True, not an integer of 64 bits"),
-        (
-            {"known": {"t": {"chunks": 2**70}}},
-            "chunks in the entry of t is an object of type int, not an integer of 64 bits",
-        ),
-        ({"known": {5: {"chunks": 1}}}, "a known table's name of region size=128 is 5, not a text"),
-        ({"known": {"\udcff": {"chunks": 1}}}, r"is '\udcff', not a text that can be written"),
-        ({"least_bytes": "many"}, "least_bytes of region size=128 is 'many', not an integer of 64 bits"),
-        ({"least_bytes": float("nan")}, "least_bytes of region size=128 is nan, not an integer of 64 bits"),
-        ({"least_bytes": torch.ones(2)}, "least_bytes of region size=128 is an object of type Tensor, not an integer"),
-        ({"least_bytes": -1}, "least_bytes of region size=128 is -1, less than nothing"),
-        (
-            {"tolerance": (0.0, float("inf"))},
-            "tolerance of region size=128 is an object of type tuple, not rtol and atol",
-        ),
-        ({"tolerance": (-1.0, 0.0)}, "each finite and not negative"),
-        ({"tolerance": 0.1}, "tolerance of region size=128 is 0.1, not rtol and atol"),
-        ({"tolerance": (10**400, 0)}, "each finite and not negative"),
+        (None, "region size=128 is of type NoneType, not a profkit.model.workload.Problem"),
+        ({"known": None}, "region size=128: Expected `object`, got `null` - at `$.known`"),
+        ({"known": [1]}, "Expected `object`, got `array` - at `$.known`"),
+        ({"known": {"t": None}}, "Expected `object`, got `null` - at `$.known[...]`"),
+        ({"known": {"t": {"chunks": 1.5}}}, "Expected `int`, got `float` - at `$.known[...][...]`"),
+        ({"known": {"t": {"chunks": True}}}, "Expected `int`, got `bool` - at `$.known[...][...]`"),
+        ({"known": {"t": {"chunks": 2**70}}}, "Expected `int` <= 9223372036854775807 - at `$.known[...][...]`"),
+        ({"known": {5: {"chunks": 1}}}, "Expected `str`, got `int` - at `key` in `$.known`"),
+        ({"known": {"\udcff": {"chunks": 1}}}, "at `key` in `$.known`"),
+        ({"least_bytes": "many"}, "Expected `int | null`, got `str` - at `$.least_bytes`"),
+        ({"least_bytes": float("nan")}, "Expected `int | null`, got `float` - at `$.least_bytes`"),
+        ({"least_bytes": torch.ones(2)}, "Expected `int | null`, got `Tensor` - at `$.least_bytes`"),
+        ({"least_bytes": -1}, "Expected `int` >= 0 - at `$.least_bytes`"),
+        ({"tolerance": (0.0, float("inf"))}, "Expected `float` <= 1e+300 - at `$.tolerance[1]`"),
+        ({"tolerance": (0.0, float("nan"))}, "Expected `float` >= 0.0 - at `$.tolerance[1]`"),
+        ({"tolerance": (-1.0, 0.0)}, "Expected `float` >= 0.0 - at `$.tolerance[0]`"),
+        ({"tolerance": 0.1}, "Expected `array`, got `float` - at `$.tolerance`"),
+        ({"tolerance": (10**400, 0)}, "Number out of range - at `$.tolerance[0]`"),
     ],
 )
 def test_a_problem_that_is_none_is_refused_where_it_is_built(changes: dict[str, Any] | None, message: str) -> None:
@@ -129,7 +125,7 @@ def test_a_problem_that_is_none_is_refused_where_it_is_built(changes: dict[str, 
     of = None if changes is None else dataclasses.replace(made, **changes)
     faulty = dataclasses.replace(plan, tunable=dataclasses.replace(plan.tunable, build=lambda context: of))
     with pytest.raises(ProfkitError) as raised:
-        build(faulty, plan.regions[0])
+        build(faulty, "size=128")
     assert message in str(raised.value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -12,18 +13,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="outputs are tensors")
 
-from known_clock import KnownClock, KnownEntry, by_repeats, by_values, make, problem, swept  # noqa: E402
+from known_clock import KnownClock, KnownSample, by_repeats, by_values, make, problem, swept  # noqa: E402
 
-from profkit.capture.sittings import Progress  # noqa: E402
 from profkit.errors import ProfkitError, Terminated  # noqa: E402
 from profkit.model.workload import Configuration  # noqa: E402
-from profkit.sweep import warm  # noqa: E402
-from profkit.sweep.clock import Entry, Run, runs_in_a_sample  # noqa: E402
-from profkit.sweep.phases import Phases  # noqa: E402
-from profkit.sweep.plan import State  # noqa: E402
-from profkit.sweep.record import region_record  # noqa: E402
-from profkit.sweep.region import measure  # noqa: E402
-from profkit.sweep.statistics import RULE  # noqa: E402
+from profkit.sweep.clock import Clock, Run, Sample, runs_in_a_sample  # noqa: E402
+from profkit.sweep.judge import COPIES  # noqa: E402
+from profkit.sweep.records import State  # noqa: E402
 
 NO_GPU = "Triton finds no GPU that it can use here"
 
@@ -68,7 +64,7 @@ def test_far_from_the_best_is_screened_out_but_for_known_entries() -> None:
     # Evicted it is nearer to the best: 220 to 45.
     assert found[2, 200].reason == "4.9 x the best of the screening at least"
     assert found[2, 200].screen_us == {"hot": 210.0, "evicted": 220.0}
-    assert found[2, 200].samples_us == {}
+    assert found[2, 200].times == {}
 
 
 def test_what_is_near_the_best_in_one_state_is_timed_in_both() -> None:
@@ -77,7 +73,7 @@ def test_what_is_near_the_best_in_one_state_is_timed_in_both() -> None:
         return 10.0 if state == good else 100.0
 
     found = by_values(swept(make(values=("repeats=40",)), KnownClock(opposed), problem(known={})))
-    assert {values: set(c.samples_us) for values, c in found.items()} == {
+    assert {values: set(c.times) for values, c in found.items()} == {
         (1, 40): {"hot", "evicted"},
         (2, 40): {"hot", "evicted"},
     }
@@ -90,14 +86,12 @@ def test_without_screening_all_are_timed() -> None:
 
 def test_each_gets_orders_times_replays_and_the_reference_as_copies() -> None:
     measured = swept(make(orders=4, replays=2), KnownClock(by_repeats))
-    for values, candidate in by_values(measured).items():
-        if candidate.status == "timed":
-            copies = RULE.copies if values == (1, 60) else 1
-            for samples in candidate.samples_us.values():
-                assert [[len(order) for order in copy] for copy in samples] == [[2] * 4] * copies
-    assert measured.reference is not None
-    assert measured.candidates[measured.reference].known == ["slow"]
-    assert measured.nothing_us == {state: [[0.5] * 2] * 4 for state in ("hot", "evicted")}
+    for values, one in by_values(measured).items():
+        copies = COPIES if values == (1, 60) else 1
+        for times in one.times.values():
+            assert (len(times.orders_us), times.samples, times.copies) == (4, copies * 4 * 2, copies)
+    assert measured.reference == {"chunks": 1, "repeats": 60}
+    assert {state: timing.nothing_us for state, timing in measured.timing.items()} == {"hot": 0.5, "evicted": 0.5}
 
 
 def test_the_reference_is_the_first_known_entry_that_is_right_else_the_best_of_the_screening() -> None:
@@ -105,7 +99,7 @@ def test_the_reference_is_the_first_known_entry_that_is_right_else_the_best_of_t
         plan = make(values=("chunks=1,2,128", "repeats=40,45"))
         measured = swept(plan, KnownClock(by_repeats), problem(known=known))
         assert measured.reference is not None
-        return measured.candidates[measured.reference].configuration
+        return measured.reference
 
     good, broken = {"chunks": 2, "repeats": 45}, {"chunks": 128, "repeats": 40}
     assert reference({"broken": broken, "good": good}) == good
@@ -136,10 +130,10 @@ def test_copies_are_spread_over_the_order_and_nothing_comes_last() -> None:
     )
     forward = [values for _, _, values in clock.samples[-1]]
     at = [place for place, values in enumerate(forward) if values == (1, 60)]
-    assert len(at) == RULE.copies
+    assert len(at) == COPIES
     assert {after - before for before, after in pairwise(at)} == {4}
     assert forward[-1] is None
-    assert len(forward) == RULE.copies + 24 + 1
+    assert len(forward) == COPIES + 24 + 1
 
 
 def test_all_of_a_region_have_samples_of_one_size() -> None:
@@ -165,8 +159,8 @@ def test_short_runs_are_timed_in_samples_of_many(state: State, us: float, runs: 
 
 def test_a_run_that_is_right_alone_and_wrong_as_it_would_be_timed_is_wrong() -> None:
     class Forgetful(KnownClock):
-        def prepare(self, run: Run, state: State, runs: int) -> KnownEntry:
-            return dataclasses.replace(super().prepare(run, state, runs), run=lambda: None)
+        def prepare(self, run: Run, state: State, runs: int) -> KnownSample:
+            return dataclasses.replace(super().prepare(run, state, runs), replay=lambda: None)
 
     found = by_values(swept(make(values=("repeats=40",)), Forgetful(by_repeats)))
     assert {c.status for c in found.values()} == {"wrong"}
@@ -175,10 +169,9 @@ def test_a_run_that_is_right_alone_and_wrong_as_it_would_be_timed_is_wrong() -> 
 
 def test_a_region_in_which_nothing_is_right_has_no_times() -> None:
     plan = make(values=("chunks=64",))
-    measured = swept(plan, KnownClock(by_repeats), problem(known={}))
-    record = region_record(plan.regions[0], measured, Phases(), 1.0, "2026-01-01")
-    assert (record["reference"], record["timing"]) == (None, {})
-    assert record["counts"] == {"tried": 2, "timed": 0, "screened": 0, "rejected": 0, "failed": 0, "wrong": 2}
+    found = swept(plan, KnownClock(by_repeats), problem(known={}))
+    assert (found.reference, found.timing) == (None, {})
+    assert [one.status for one in found.configurations] == ["wrong"] * 2
 
 
 def test_an_error_that_stays_on_the_device_ends_the_sweep() -> None:
@@ -223,7 +216,7 @@ def test_whatever_a_run_raises_is_listed_with_its_type_and_the_others_are_timed(
 
 def test_what_fails_only_where_it_is_captured_is_listed_too() -> None:
     class Capturing(KnownClock):
-        def prepare(self, run: Run, state: State, runs: int) -> KnownEntry:
+        def prepare(self, run: Run, state: State, runs: int) -> KnownSample:
             if isinstance(run, partial) and run.args[0]["repeats"] == 41:
                 outputs.clear()
             run()
@@ -269,55 +262,68 @@ def test_what_fails_around_the_runs_is_one_error(error: BaseException) -> None:
 
 def test_what_fails_while_it_is_timed_is_one_error() -> None:
     class Flaky(KnownClock):
-        def sample_us(self, entries: Sequence[Entry]) -> list[float]:
+        def sample_us(self, samples: Sequence[Sample]) -> list[float]:
             raise IndexError("none left")
 
     with pytest.raises(ProfkitError, match="while configurations that had run before were timed: IndexError"):
         swept(make(), Flaky(by_repeats))
 
 
-def test_a_region_is_recorded_with_its_best_its_anchors_and_verdicts() -> None:
-    plan = make(values=("chunks=1,2", "repeats=40,41"))
-    record = region_record(plan.regions[0], swept(plan, KnownClock(by_repeats)), Phases(), 1.25, "2026-01-01")
-    hot = record["timing"]["hot"]
-    best = record["configurations"][hot["best"]]
-    assert (best["parameters"], best["known"]) == ({"chunks": 1, "repeats": 40}, ["fast"])
-    assert list(hot["anchors"]) == ["slow", "fast"]
-    assert hot["nothing_us"] == 0.5
-    assert hot["noise"] == {
-        "percent": 0.0,
-        "largest_percent": 0.0,
-        "copies_us": [65.0] * RULE.copies,
-        "copies_orders_us": [[65.0] * 9] * RULE.copies,
+def test_a_region_is_recorded_with_its_best_its_entries_and_verdicts() -> None:
+    found = swept(make(values=("chunks=1,2", "repeats=40,41")), KnownClock(by_repeats))
+    hot, best = found.timing["hot"], found.best("hot")
+    assert (best.parameters, best.known) == ({"chunks": 1, "repeats": 40}, ["fast"])
+    assert set(found.entries("hot")) == set(best.times["hot"].against) == {"slow", "fast"}
+    assert (hot.nothing_us, hot.runs_per_sample) == (0.5, 7)
+    assert (hot.noise.percent, hot.noise.largest_percent) == (0.0, 0.0)
+    assert hot.noise.copies_orders_us == [[65.0] * 9] * COPIES
+    times = best.times["hot"]
+    assert (times.us, times.orders_us, times.samples, times.copies) == (45.0, [45.0] * 9, 45, 1)
+    slow = times.against["slow"]
+    assert times.against["fast"] is None
+    assert slow is not None
+    assert (slow.verdict, slow.ratio) == ("better", pytest.approx(45 / 65, abs=1e-5))
+    assert best.times["evicted"].us == 55.0
+    other = by_values(found)[2, 40].times["hot"].against["fast"]
+    assert other is not None
+    assert other.verdict == "worse"
+
+
+def test_without_a_known_entry_all_are_compared_with_the_best_of_the_screening() -> None:
+    found = swept(make(values=("chunks=1,2", "repeats=40")), KnownClock(by_repeats), problem(known={}))
+    assert {name: one.parameters for name, one in found.entries("hot").items()} == {
+        "screening": {"chunks": 1, "repeats": 40}
     }
-    times = best["times"]["hot"]
-    assert (times["us"], times["orders_us"], times["samples"], times["copies"]) == (45.0, [45.0] * 9, 45, 1)
-    assert times["against"]["fast"] is None
-    assert times["against"]["slow"]["verdict"] == "better"
-    assert times["against"]["slow"]["ratio"] == pytest.approx(45 / 65, abs=1e-5)
-    assert best["times"]["evicted"]["us"] == 55.0
-    other = next(c for c in record["configurations"] if c["parameters"] == {"chunks": 2, "repeats": 40})
-    assert other["times"]["hot"]["against"]["fast"]["verdict"] == "worse"
+    assert found.reference == {"chunks": 1, "repeats": 40}
 
 
 def test_a_state_that_need_not_be_timed_is_left_out_with_its_reason() -> None:
     plan = make(values=("chunks=1,2", "repeats=40,41"))
     clock = KnownClock(by_repeats, spared="far beyond the cache")
-    record = region_record(plan.regions[0], swept(plan, clock), Phases(), 1.0, "2026-01-01")
-    assert record["left_out"] == {"evicted": "far beyond the cache"}
-    assert list(record["timing"]) == ["hot"]
+    found = swept(plan, clock)
+    assert found.left_out == {"evicted": "far beyond the cache"}
+    assert list(found.timing) == ["hot"]
     assert {state for batch in clock.samples for state, _, _ in batch} == {"hot"}
-    assert all(list(c["times"]) == ["hot"] for c in record["configurations"] if c["status"] == "timed")
+    assert all(list(one.times) == ["hot"] for one in found.configurations if one.status == "timed")
     # Who asks for one state alone gets it.
-    measured = swept(dataclasses.replace(plan, states=("evicted",)), clock)
-    assert (list(measured.runs), measured.left_out) == (["evicted"], {})
+    alone = swept(dataclasses.replace(plan, states=("evicted",)), clock)
+    assert (list(alone.timing), alone.left_out) == (["evicted"], {})
 
 
 def test_the_seconds_of_each_phase_are_recorded() -> None:
-    plan, phases = make(), Phases()
-    with warm.started(plan.options, 1, at_once=False) as nobody:
-        measured = measure(plan, plan.regions[0], problem(), KnownClock(by_repeats), Progress(0, 1), nobody, phases)
-    record = region_record(plan.regions[0], measured, phases, 1.0, "2026-01-01")
-    assert list(record["phases_s"]) == [
-        *("reference", "check", "wait for processes", "screen", "time", "judge"),
-    ]
+    found = swept(make(), KnownClock(by_repeats))
+    assert list(found.phases_s) == ["build", "reference", "check", "wait for processes", "screen", "time", "judge"]
+
+
+def test_the_hosts_clock_times_what_takes_known_time() -> None:
+    clock = Clock()
+    with clock.region():
+        short, long = (clock.prepare(partial(time.sleep, s), "hot", runs) for s, runs in ((0.002, 5), (0.02, 1)))
+        a, b = clock.sample_us([short, long])
+    assert 2000 <= a < b
+    assert b >= 20_000
+
+
+def test_a_time_of_nothing_is_refused() -> None:
+    with pytest.raises(ProfkitError, match="The clock gave a time of 0 us or less for a sample"):
+        swept(make(), KnownClock(lambda configuration, state: 0.0))

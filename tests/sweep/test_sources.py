@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 from capture_cli import profkit
 
-from profkit.sweep.sources import source_digests
+from profkit.sweep.workload import source_digests
 
 torch = pytest.importorskip("torch", reason="sweeps run torch")
 
@@ -38,6 +39,9 @@ def test_a_change_in_an_imported_module_of_the_folder_is_refused_and_named(tmp_p
     helper = workload(tmp_path)
     first = profkit(*QUICK, "-o", "out", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
+    # cpu_tunable is of another folder, and nothing of profkit/kernels is in it.
+    sources = json.loads((tmp_path / "out" / "sweep.json").read_text())["workload"]["sources"]
+    assert set(sources) == {"wl.py", "parts/__init__.py", "parts/helper.py"}
     (tmp_path / "parts" / "unused.py").write_text("CHANGED = True\n")
     same = profkit(*QUICK, "-o", "out", cwd=tmp_path)
     assert same.returncode == 0, same.stderr

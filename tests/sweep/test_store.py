@@ -6,36 +6,37 @@ import copy
 import json
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from capture_cli import names
 from sweep_data import region, sweep
 
 from profkit.commands.sweep import Report
 from profkit.errors import ProfkitError
-from profkit.runs.whole_files import write_whole
-from profkit.sweep import store
-
-PLAN = {"seed": 1, "regions": {"r1": {"rows": 4}}}
-FACTS = {name: value for name, value in sweep().items() if name not in ("schema", "regions", "regions_planned")}
+from profkit.reporters import csv_text
+from profkit.reporters import sweep as reporter
+from profkit.runs.whole_files import write_json, write_whole
+from profkit.sweep import records, run
+from profkit.sweep.records import Sweep
 
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize(
     "left",
-    [[], [".sweep.json.0a.part"], ["regions/"], [".sweep.json.0a.part", "regions/", "regions/.0000.r.json.0a.part"]],
+    [[], [".sweep.json.0a.part"], [".sweep.json.0a.part", ".sweep.json.0b.part"]],
 )
 def test_what_an_interrupted_start_leaves_is_taken_over(left: list[str], force: bool, tmp_path: Path) -> None:
     for name in left:
-        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).write_text("half")
-    store.begin(tmp_path, PLAN, FACTS, force=force)
+        (tmp_path / name).write_text("half")
+    run.begin(tmp_path, sweep(planned=("r1",)), force=force)
     assert names(tmp_path) == ["regions", "sweep.json"]
     assert names(tmp_path / "regions") == []
-    assert store.read_facts(tmp_path) == (PLAN, FACTS)
+    assert records.load(tmp_path) == sweep(planned=("r1",))
 
 
 @pytest.mark.parametrize("other", ["notes.txt", ".other.part", "regions/0000.r.json", "regions/notes.json"])
@@ -43,7 +44,7 @@ def test_anything_else_is_left_alone(other: str, tmp_path: Path) -> None:
     (tmp_path / "regions").mkdir()
     (tmp_path / other).write_text("mine")
     with pytest.raises(ProfkitError, match=r"exists and holds no sweep \(no sweep.json\)"):
-        store.begin(tmp_path, PLAN, {}, force=True)
+        run.begin(tmp_path, sweep(planned=("r1",)), force=True)
     assert (tmp_path / other).read_text() == "mine"
     assert not (tmp_path / "sweep.json").exists()
 
@@ -111,15 +112,19 @@ def damaged(content: Any, path: str, value: Any) -> Any:
     return changed
 
 
-def test_equal_times_may_round_apart(tmp_path: Path) -> None:
-    store.begin(tmp_path, PLAN, FACTS, force=False)
-    close = damaged(region(), f"{BEST}/min_us", 8.0001)
-    store.write_region(tmp_path, 0, close)
-    assert store.read_region(tmp_path, 0, "r1", {"rows": 4}, FACTS) == close
-
-
 GONE = object()
 BEST, ENTRY = "configurations/1/times/hot", "configurations/0/times/hot"
+
+
+def stored(directory: Path) -> Path:
+    """A sweep of one finished region in `directory`; the file of that region."""
+    data = sweep(region())
+    head = msgspec.structs.replace(data, regions=[])
+    assert run.begin(directory, head, force=False) == head
+    file = records.region_file(directory, 0, "r1")
+    write_json(file, msgspec.to_builtins(data.regions[0]))
+    assert records.load(directory) == data
+    return file
 
 
 @pytest.mark.parametrize(
@@ -128,100 +133,176 @@ BEST, ENTRY = "configurations/1/times/hot", "configurations/0/times/hot"
         (f"{BEST}/us", -5, "$.configurations[1].times[...].us"),
         (f"{BEST}/us", 0, "$.configurations[1].times[...].us"),
         (f"{BEST}/us", True, "$.configurations[1].times[...].us"),
-        (f"{BEST}/us", 9.0, "configurations[1].times.hot.against.table: the ratio"),
-        (f"{ENTRY}/us", 7.9, "$.configurations[0].times[...]"),
-        (f"{BEST}/p75_us", 7.0, "$.configurations[1].times[...]"),
-        (f"{BEST}/orders_us", [8.0], "configurations[1].times.hot.orders_us: the protocol has 2 orders"),
-        (f"{BEST}/samples", 5, "configurations[1].times.hot.samples: 5, by the protocol 4"),
-        (f"{BEST}/against", {}, "times.hot.against: its names are not those of the anchors"),
-        (f"{BEST}/against/table", None, "times.hot.against.table: null is for the anchor itself"),
-        (f"{BEST}/against/table/verdict", "worse", "$.configurations[1].times[...].against[...]"),
-        (f"{BEST}/against/table/ratio", 0.9, "$.configurations[1].times[...].against[...]"),
+        (f"{BEST}/us", GONE, "missing required field `us` - at `$.configurations[1].times[...]`"),
+        (f"{BEST}/against", {}, "timed hot are not compared with the same entries"),
+        (f"{BEST}/against/table", None, "timed hot are not compared with the same entries"),
+        (f"{BEST}/against/table/verdict", "same", "$.configurations[1].times[...].against[...].verdict"),
         (f"{BEST}/against/table/p", 1.5, "$.configurations[1].times[...].against[...].p"),
-        ("configurations/1/parameters/warps", 16, "configurations[1].parameters: a value that was not swept"),
-        ("timing/hot/noise/copies_us", [10.0] * 7, "timing.hot.noise: its copies are not the 8 of the reference"),
-        ("timing/hot/noise/copies_orders_us", [[10.0]], "timing.hot.noise: its copies are not the 8"),
         ("timing/hot/noise/copies_orders_us", [[-1.0]] * 8, "$.timing[...].noise.copies_orders_us[0][0]"),
-        (BEST, GONE, "configurations[1].times: its states are not those of timing"),
-        ("configurations/1/parameters", {"warps": 2}, "configurations[1].parameters: they are not those"),
-        ("configurations/1/parameters", {"warps": 1, "tile": 64}, "configurations[1].known: it is []"),
-        ("configurations/2/parameters", {"warps": 2, "tile": 64}, "configurations: two are the same"),
-        ("configurations/1/status", "wrong", "$.configurations[1]"),
-        ("configurations/5/status", "failed", "counts: "),
-        ("configurations/3/reason", None, "$.configurations[3]"),
+        (BEST, GONE, "times of configuration warps=2 tile=64 are not those of its status"),
+        ("configurations/1/parameters", {"warps": 2}, "its configurations have not the same parameters"),
+        ("configurations/1/status", "wrong", "times of configuration warps=2 tile=64"),
+        ("configurations/1/status", "lost", "$.configurations[1].status"),
         ("configurations", [], "$.configurations"),
-        ("timing/hot/best", 0, "timing.hot.best: 0 is not the fastest"),
-        ("timing/hot/best", 2, "timing.hot.best: 2 is no configuration that was timed"),
-        ("timing/hot/best", 77, "timing.hot.best: 77 is no configuration that was timed"),
-        ("timing/hot/best", -1, "$.timing[...].best"),
-        ("timing/hot/anchors", {"table": 1}, "timing.hot.anchors: {'table': 1}"),
+        ("timing", {}, "times of configuration warps=1 tile=64"),
+        ("timing/hot", GONE, "times of configuration warps=1 tile=64"),
         ("timing/hot/nothing_us", -0.5, "$.timing[...].nothing_us"),
-        ("timing/hot/noise/percent", -1.0, "$.timing[...].noise.percent"),
-        ("timing/hot/noise/copies_us", [0.0] * 8, "$.timing[...].noise.copies_us[0]"),
-        ("timing", {}, "configurations[0].times: its states are not those of timing"),
-        ("timing/hot", GONE, "configurations[0].times: its states are not those of timing"),
-        ("left_out", {"evicted": "why"}, "left_out: a state that was timed"),
         ("left_out", {"warm": "why"}, "$.left_out"),
-        ("known", {}, "configurations[0].known: it is ['table']"),
-        ("known/table/warps", 8, "configurations[0].known: it is ['table']"),
-        ("reference", None, "reference: it is no configuration that was timed"),
-        ("reference", {"warps": 2, "tile": 128}, "reference: it is no configuration that was timed"),
-        ("counts/timed", 3, "counts: "),
-        ("counts/wrong", GONE, "counts: "),
+        ("reference", 5, "$.reference"),
         ("least_bytes", -1, "$.least_bytes"),
         ("tolerance", [0.1], "$.tolerance"),
-        ("shapes", {"rows": 5}, "for region 'r1' and its shapes"),
-        ("name", "r2", "for region 'r1' and its shapes"),
+        ("shapes", {"rows": 5}, "region r1 with its shapes is not the one that was planned"),
+        ("name", "r2", "region r2 with its shapes is not the one that was planned"),
         ("date", 5, "$.date"),
         ("duration_s", -1, "$.duration_s"),
     ],
 )
 def test_a_damaged_region_is_refused_with_its_field(path: str, value: Any, field: str, tmp_path: Path) -> None:
-    store.begin(tmp_path, PLAN, FACTS, force=False)
-    good = region()
-    store.write_region(tmp_path, 0, good)
-    assert store.read_region(tmp_path, 0, "r1", {"rows": 4}, FACTS) == good
-    file = store.region_file(tmp_path, 0, "r1")
+    file = stored(tmp_path)
     file.write_text(json.dumps(damaged(json.loads(file.read_text()), path, value)))
     with pytest.raises(ProfkitError) as raised:
-        store.read_region(tmp_path, 0, "r1", {"rows": 4}, FACTS)
-    assert str(raised.value).startswith(f"{file} is not ")
+        records.load(tmp_path)
+    assert str(raised.value).startswith(f"{file} ")
     assert field in str(raised.value)
     assert str(raised.value).endswith("Remove it, and the same command measures the region again.")
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 400, '"\\udcff"'])
 def test_what_no_json_holds_is_refused_wherever_it_is(number: str, tmp_path: Path) -> None:
-    store.begin(tmp_path, PLAN, FACTS, force=False)
-    store.write_region(tmp_path, 0, region())
-    file = store.region_file(tmp_path, 0, "r1")
+    file = stored(tmp_path)
     file.write_text(file.read_text().replace('"min_us": 8.0', f'"min_us": {number}'))
     with pytest.raises(ProfkitError, match=r"0000.r1.json is not "):
-        store.read_region(tmp_path, 0, "r1", {"rows": 4}, FACTS)
+        records.load(tmp_path)
+
+
+def test_a_region_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    data = sweep(region("r1"), region("r2"))
+    run.begin(tmp_path, msgspec.structs.replace(data, regions=[]), force=False)
+    write_json(records.region_file(tmp_path, 0, "r1"), msgspec.to_builtins(data.regions[1]))
+    with pytest.raises(ProfkitError, match=r"0000.r1.json does not belong here: region r2 with its shapes"):
+        records.load(tmp_path)
+
+
+def test_a_region_of_other_parameters_is_refused(tmp_path: Path) -> None:
+    file = stored(tmp_path)
+    content = json.loads(file.read_text())
+    for configuration in content["configurations"]:
+        del configuration["parameters"]["tile"]
+    file.write_text(json.dumps(content))
+    with pytest.raises(ProfkitError, match="does not belong here: the configurations of region r1 have other"):
+        records.load(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("path", "value", "field"),
     [
-        ("facts", GONE, "facts: Expected `object`"),
-        ("facts/versions/torch", GONE, "$.versions"),
-        ("facts/device/name", 5, "$.device.name"),
-        ("facts/workload", None, "$.workload"),
-        ("facts/parameters", {}, "$.parameters"),
-        ("facts/parameters/warps/values", ["x"], "$.parameters[...].values[0]"),
-        ("facts/protocol/states", ["warm"], "$.protocol.states[0]"),
-        ("facts/protocol/orders", 0, "$.protocol.orders"),
-        ("facts/start_s", {"x": -1}, "$.start_s[...]"),
-        ("plan/regions", [], "$.regions"),
-        ("plan/regions", {}, "$.regions"),
-        ("plan/regions/r1", None, "$.regions[...]"),
+        ("versions", GONE, "missing required field `versions`"),
+        ("versions/torch", 5, "$.versions[...]"),
+        ("device/name", 5, "$.device.name"),
+        ("workload", None, "$.workload"),
+        ("parameters", {}, "$.parameters"),
+        ("parameters/warps/values", ["x"], "$.parameters[...].values[0]"),
+        ("protocol/states", ["warm"], "$.protocol.states[0]"),
+        ("protocol/orders", 0, "$.protocol.orders"),
+        ("start_s", -1, "$.start_s"),
+        ("planned", [], "$.planned"),
+        ("planned/r1", None, "$.planned[...]"),
+        ("schema", "profkit.sweep-plan/1", "schema is 'profkit.sweep-plan/1', expected 'profkit.sweep/2'"),
     ],
 )
-def test_a_damaged_plan_is_refused_with_its_field(path: str, value: Any, field: str, tmp_path: Path) -> None:
-    store.begin(tmp_path, PLAN, FACTS, force=False)
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_damaged_plan_is_refused_with_its_field(
+    path: str, value: Any, field: str, resumed: bool, tmp_path: Path
+) -> None:
+    stored(tmp_path)
     file = tmp_path / "sweep.json"
     file.write_text(json.dumps(damaged(json.loads(file.read_text()), path, value)))
     with pytest.raises(ProfkitError) as raised:
-        store.read_facts(tmp_path)
-    assert str(raised.value).startswith(f"{file} is not as profkit writes it: ")
+        run.begin(tmp_path, sweep(region()), force=False) if resumed else records.load(tmp_path)
+    assert str(raised.value).startswith(f"{file}")
     assert field in str(raised.value)
+    assert str(raised.value).endswith("Sweep again: with -o elsewhere, or there with --force.")
+
+
+def test_a_damaged_sweep_can_be_started_over(tmp_path: Path) -> None:
+    stored(tmp_path).write_text("{")
+    (tmp_path / "sweep.json").write_text("{")
+    (tmp_path / "mine.txt").touch()
+    run.begin(tmp_path, sweep(planned=("r9",)), force=True)
+    assert records.load(tmp_path) == sweep(planned=("r9",))
+    assert names(tmp_path) == ["mine.txt", "regions", "sweep.json"]
+
+
+def change_seed(data: Sweep) -> None:
+    data.seed = 3
+
+
+def change_torch(data: Sweep) -> None:
+    data.versions["torch"] = "2.12.0"
+
+
+def change_source(data: Sweep) -> None:
+    data.workload.sources["file.py"] = "1" * 64
+
+
+def change_orders(data: Sweep) -> None:
+    data.protocol.orders = 3
+
+
+def change_values(data: Sweep) -> None:
+    data.parameters["warps"].values = [8]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (change_seed, "seed was 0, now 3"),
+        (change_torch, 'versions was {"torch": "2.11.0"}, now {"torch": "2.12.0"}'),
+        (change_source, 'sources was {"file.py": "0000'),
+        (change_orders, "orders was 2, now 3"),
+        (change_values, 'values was {"warps": [1, 2, 4]}, now {"warps": [8]}'),
+    ],
+)
+def test_what_may_not_be_mixed_in_one_table_is_refused(
+    change: Callable[[Sweep], None], told: str, tmp_path: Path
+) -> None:
+    stored(tmp_path)
+    other = sweep(planned=("r1",))
+    other.date, other.start_s = "2027-01-01", 5.0
+    assert run.begin(tmp_path, other, force=False).date == sweep().date
+    change(other)
+    with pytest.raises(ProfkitError, match="holds a sweep with other options: ") as raised:
+        run.begin(tmp_path, other, force=False)
+    assert told in str(raised.value)
+
+
+def places(value: Any, path: str = "") -> Iterator[str]:
+    """The path of every field in `value`."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield f"{path}{key}"
+        yield from places(inner, f"{path}{key}/")
+
+
+@pytest.mark.parametrize("value", [GONE, None, -1, "x", [], {}, {"a": 1}], ids=repr)
+@pytest.mark.parametrize("name", ["sweep.json", "regions/0000.r1.json"])
+def test_whatever_field_is_damaged_it_is_refused_or_can_be_reported(name: str, value: Any, tmp_path: Path) -> None:
+    pytest.importorskip("plotly", reason="heat maps are drawn with plotly")
+    from profkit.reporters import sweep_html
+
+    stored(tmp_path)
+    content = json.loads((tmp_path / name).read_text())
+    refused = 0
+    for path in places(content):
+        (tmp_path / name).write_text(json.dumps(damaged(content, path, value)))
+        try:
+            found = records.load(tmp_path)
+        except ProfkitError:
+            refused += 1
+            continue
+        assert list(reporter.report(found, ()))
+        assert csv_text.render(reporter.rows(found))
+        for one in found.regions:
+            for state in found.protocol.states:
+                sweep_html.make_view(one, state, sweep_html.choose_axes(found))
+    assert refused >= 20

@@ -8,9 +8,11 @@ import json
 import os
 import shutil
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from capture_cli import names, profkit, start, wait_until
 
@@ -64,26 +66,27 @@ def test_wrong_failing_and_rejected_configurations_are_listed_and_never_timed(fi
 
 def test_the_document_says_where_and_how(finished: Path) -> None:
     data = json.loads((finished / "stdout").read_text())
-    assert data["schema"] == "profkit.sweep/1"
-    assert data["workload"] == {
-        "name": "cpu_tunable.py:SCALE",
-        "variant": "plain",
-        "source": "file",
-        "sha256": data["workload"]["sha256"],
-    }
-    assert (data["device"]["name"], data["seed"], data["regions_planned"]) == ("cpu", 0, 3)
+    assert data["schema"] == "profkit.sweep/2"
+    workload = data["workload"]
+    assert (workload["name"], workload["variant"], workload["source"]) == ("cpu_tunable.py:SCALE", "plain", "file")
+    assert len(workload["sources"]["cpu_tunable.py"]) == 64
+    assert (data["device"]["name"], data["seed"], len(data["planned"])) == ("cpu", 0, 3)
     assert data["versions"]["torch"] == torch.__version__
     assert "the host's clock" in data["protocol"]["methods"]["hot"]
     assert data["protocol"]["states"] == ["hot"]
     small = data["regions"][0]
     assert (small["name"], small["shapes"]) == ("small", {"size": 20_000, "other": 1})
-    assert small["counts"] == {"tried": 13, "timed": 5, "screened": 0, "rejected": 2, "failed": 2, "wrong": 4}
+    assert Counter(one["status"] for one in small["configurations"]) == {
+        **{"timed": 5, "rejected": 2, "failed": 2, "wrong": 4}
+    }
 
 
 def test_the_directory_holds_the_plan_and_a_file_for_each_region(finished: Path) -> None:
     assert names(finished / "out") == ["regions", "sweep.json"]
     assert names(finished / "out" / "regions") == ["0000.small.json", "0001.large.json", "0002.large-2.json"]
-    assert library.load_sweep(finished / "out").data == json.loads((finished / "stdout").read_text())
+    assert json.loads(msgspec.json.encode(library.load_sweep(finished / "out"))) == json.loads(
+        (finished / "stdout").read_text()
+    )
 
 
 def test_progress_is_shown_beside_the_results(finished: Path) -> None:
@@ -106,7 +109,7 @@ def test_a_sweep_that_is_there_is_reported_without_torch(finished: Path, tmp_pat
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nfor name in ('torch', 'triton'): sys.modules[name] = None\n"
     )
-    path = {"PYTHONPATH": str(tmp_path)}
+    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     text = profkit("sweep", finished / "out", "--html", "maps.html", cwd=tmp_path, **path)
     assert text.returncode == 0, text.stderr
     assert "cpu_tunable.py:SCALE, variant plain, on cpu" in text.stdout
@@ -245,11 +248,34 @@ def test_without_a_device_it_is_one_error_and_nothing_is_left(tmp_path: Path) ->
     assert names(tmp_path) == []
 
 
-def test_a_damaged_region_is_one_error_that_says_what_to_do(finished: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["sweep.json", "regions/0001.large.json"])
+@pytest.mark.parametrize("damage", ["cut", "field"])
+@pytest.mark.parametrize("form", ["text", "json", "csv", "html"])
+def test_a_damaged_file_is_one_error_that_says_what_to_do(
+    file: str, damage: str, form: str, finished: Path, tmp_path: Path
+) -> None:
     shutil.copytree(finished / "out", tmp_path / "out")
-    region = tmp_path / "out" / "regions" / "0001.large.json"
-    os.truncate(region, 100)
-    done = profkit("sweep", "out", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "0001.large.json is not valid JSON" in done.stderr
-    assert "Remove it, and the same command measures the region again." in done.stderr
+    damaged = tmp_path / "out" / file
+    if damage == "cut":
+        os.truncate(damaged, 100)
+    else:
+        content = json.loads(damaged.read_text())
+        del content["parameters" if file == "sweep.json" else "configurations"]
+        damaged.write_text(json.dumps(content))
+    options = ("--html", "maps.html") if form == "html" else ("--format", form)
+    done = profkit("sweep", "out", *options, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"profkit: error: out/{file} is not ")
+    assert done.stderr.count("\n") == 1
+    mend = "Sweep again: " if file == "sweep.json" else "Remove it, and the same command measures the region again."
+    assert mend in done.stderr
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_sweep_of_an_earlier_version_is_refused_with_the_way_out(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished / "out", tmp_path / "out")
+    (tmp_path / "out" / "sweep.json").write_text('{"schema": "profkit.sweep-plan/1", "plan": {}, "facts": {}}')
+    for command in (("sweep", "out"), ALL):
+        done = profkit(*command, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "sweep.json: schema is 'profkit.sweep-plan/1', expected 'profkit.sweep/2'. Sweep again: " in done.stderr

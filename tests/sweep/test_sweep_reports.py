@@ -6,8 +6,8 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 from sweep_data import region, sweep
@@ -15,19 +15,20 @@ from sweep_data import region, sweep
 from profkit.errors import ProfkitError
 from profkit.reporters import csv_text, terminal
 from profkit.reporters import sweep as report
-from profkit.sweep import results
+from profkit.sweep import records
+from profkit.sweep.records import Parameter, Sweep
 
 HOSTILE = "</script><script>alert(1)</script><b>x</b>\x1b[31m[bold]"
 
 
-def printed(data: dict[str, Any], notes: tuple[str, ...] = ()) -> str:
+def printed(data: Sweep, notes: tuple[str, ...] = ()) -> str:
     out = io.StringIO()
     console = Console(file=out, width=120, highlight=False, emoji=False, markup=False)
     terminal.render(report.report(data, notes), console)
     return out.getvalue()
 
 
-def table_lines(data: dict[str, Any]) -> list[str]:
+def table_lines(data: Sweep) -> list[str]:
     return [" ".join(line.split()) for line in printed(data).splitlines() if line.startswith(("hot  ", "evicted  "))]
 
 
@@ -62,29 +63,31 @@ def test_device_versions_method_noise_and_its_floor_are_said() -> None:
 
 
 def test_several_regions_are_summed_up_by_known_table() -> None:
-    won = region("c")
-    for state in ("hot", "evicted"):
-        won["timing"][state]["best"] = 0
-    text = " ".join(printed(sweep(region("a"), region("b"), won)).split())
+    won, unclear = region("c"), region("d")
+    won.configurations[0].times["hot"].us = 7.0
+    found = unclear.best("hot").times["hot"].against["table"]
+    assert found is not None
+    found.verdict = "unclear"
+    text = " ".join(printed(sweep(region("a"), region("b"), won, unclear)).split())
     assert (
-        "table, hot: the best is better than its entry in 2 of 3 regions, equal within noise in 0, and the entry "
+        "table, hot: the best is better than its entry in 2 of 4 regions, equal in 0, unclear in 1, and the entry "
         "itself in 1." in text
     )
 
 
 def test_a_known_entry_that_was_not_timed_is_listed_with_its_fate() -> None:
     odd = region()
-    odd["known"]["odd"] = {"warps": 2, "tile": 128}
-    odd["configurations"][4]["known"] = ["odd"]
+    odd.known["odd"] = {"warps": 2, "tile": 128}
+    odd.configurations[4].known = ["odd"]
     assert "hot odd 2 128 failed" in table_lines(sweep(odd))
 
 
 def test_csv_has_a_row_for_each_region_configuration_and_state() -> None:
-    rows = list(csv.DictReader(io.StringIO(csv_text.render(report.records(sweep(region("a"), region("b")))))))
+    rows = list(csv.DictReader(io.StringIO(csv_text.render(report.rows(sweep(region("a"), region("b")))))))
     assert len(rows) == 2 * 2 * 6
     best = next(row for row in rows if row["region"] == "b" and row["state"] == "hot" and row["parameter.warps"] == "2")
     assert (best["shape.rows"], best["us"], best["ratio_to_best"], best["samples"]) == ("4", "8.0", "1.0", "4")
-    assert (best["ratio.table"], best["verdict.table"]) == ("0.79445", "better")
+    assert (best["ratio.table"], best["verdict.table"]) == ("0.794447", "better")
     screened = next(row for row in rows if row["status"] == "screened")
     assert (screened["us"], screened["screen_us"]) == ("", "30.0")
     wrong = next(row for row in rows if row["status"] == "wrong")
@@ -93,44 +96,46 @@ def test_csv_has_a_row_for_each_region_configuration_and_state() -> None:
 
 def test_results_are_read_back_from_json_and_as_a_table(tmp_path: Path) -> None:
     data = sweep(region("a"))
-    (tmp_path / "s.json").write_text(json.dumps(data))
-    found = results.load(tmp_path / "s.json")
-    assert found.data == data
+    (tmp_path / "s.json").write_bytes(msgspec.json.encode(data))
+    found = records.load(tmp_path / "s.json")
+    assert found == data
     table = found.to_pandas()
     assert len(table) == 12
     assert table.loc[table["verdict.table"] == "better", "parameter.warps"].tolist() == [2, 2]
+
+
+def as_json(data: Sweep, **changes: object) -> str:
+    return json.dumps({**msgspec.to_builtins(data), **changes})
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("{", "is not valid JSON"),
-        ("[]", "is not the JSON of a sweep"),
-        ("{}", "is not the JSON of a sweep"),
+        ("[]", "is not as profkit writes it: Expected `object`, got `array`"),
+        ("{}", "schema is None, expected 'profkit.sweep/2'"),
         ("[" * 100_000, "is not valid JSON"),
         ("1" * 10_000, "is not valid JSON"),
         (r'"\udcff"', "is not valid JSON"),
         ("NaN", "is not valid JSON"),
-        (json.dumps(sweep(region(), region())), "regions: two have the same name"),
-        (json.dumps(sweep(region(), planned=0)), "regions: there are more than regions_planned"),
-        (json.dumps({**sweep(region()), "parameters": {}}), r"Expected `object` of length >= 1 - at `\$.parameters`"),
-        (
-            json.dumps({**sweep(), "schema": "profkit.sweep/9"}),
-            "schema is 'profkit.sweep/9', expected 'profkit.sweep/1'",
-        ),
+        (as_json(sweep(region()), regions=[msgspec.to_builtins(region())] * 2), "two regions have the same name"),
+        (as_json(sweep(region()), planned={}), "region r1 with its shapes is not the one that was planned"),
+        (as_json(sweep(region()), parameters={}), r"Expected `object` of length >= 1 - at `\$.parameters`"),
+        (as_json(sweep(), schema="profkit.sweep/1"), "schema is 'profkit.sweep/1', expected 'profkit.sweep/2'"),
     ],
 )
 def test_what_is_no_sweep_is_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "s.json").write_text(content)
-    with pytest.raises(ProfkitError, match=message):
-        results.load(tmp_path / "s.json")
+    with pytest.raises(ProfkitError, match=message) as raised:
+        records.load(tmp_path / "s.json")
+    assert str(raised.value).endswith("Give what this profkit's sweep --format json has written.")
 
 
 def test_hostile_names_reach_neither_terminal_nor_spreadsheet_as_commands() -> None:
     hostile = region(HOSTILE)
-    hostile["configurations"][4]["reason"] = "=cmd()\x1b[2J"
+    hostile.configurations[4].reason = "=cmd()\x1b[2J"
     assert "\x1b" not in printed(sweep(hostile))
-    text = csv_text.render(report.records(sweep(hostile)))
+    text = csv_text.render(report.rows(sweep(hostile)))
     assert "\x1b" not in text
     assert "'=cmd()" in text
 
@@ -148,7 +153,7 @@ class TestHeatMaps:
         data = sweep(region())
         axes = choose_axes(data)
         assert (axes.x, axes.y, axes.facets) == ("warps", "tile", [])
-        view = make_view(data["regions"][0], "hot", axes)
+        view = make_view(data.regions[0], "hot", axes)
         (ratios,) = view.ratios
         # Rows are tiles 64 and 128, columns 1, 2 and 4 warps; the screening saw 30 us against 8.
         assert ratios == [[pytest.approx(10.07 / 8, abs=1e-4), 1.0, 30 / 8], [None, None, None]]
@@ -156,14 +161,28 @@ class TestHeatMaps:
         assert view.hovers[0][1][2] == "warps=4 tile=128<br>wrong: out: 1 of 9 elements differ"
         assert view.hovers[0][0][2].startswith("warps=4 tile=64<br>screened out: 30.00 µs in the screening, 3.8 ×")
 
+    @pytest.mark.parametrize("lost", ["one", "best", "all"])
+    def test_a_configuration_that_was_not_screened_in_a_state_is_a_gap(self, lost: str) -> None:
+        from profkit.reporters.sweep_html import choose_axes, make_view, page
+
+        data = sweep(region())
+        places = {"one": [2], "best": [1], "all": range(6)}[lost]
+        for place in places:
+            data.regions[0].configurations[place].screen_us = {}
+        (ratios,) = make_view(data.regions[0], "evicted", choose_axes(data)).ratios
+        # What was timed stays; what was screened has a place only beside the best of the same screening.
+        assert [ratio is not None for ratio in ratios[0]] == [True, True, False]
+        assert page(data).rstrip().endswith("</html>")
+
     def test_further_parameters_are_facets(self) -> None:
         from profkit.reporters.sweep_html import choose_axes, make_view
 
         one = region()
-        for number, configuration in enumerate(one["configurations"]):
-            configuration["parameters"]["stages"] = number % 2
-        data = sweep(one)
-        data["parameters"]["stages"] = {"help": "stages", "values": [0, 1]}
+        for number, configuration in enumerate(one.configurations):
+            configuration.parameters["stages"] = number % 2
+        data = sweep()
+        data.regions = [one]
+        data.parameters["stages"] = Parameter(help="stages", values=[0, 1])
         axes = choose_axes(data)
         assert (axes.facets, axes.combinations()) == (["stages"], [("0",), ("1",)])
         view = make_view(one, "evicted", axes)
@@ -173,11 +192,12 @@ class TestHeatMaps:
         from profkit.reporters.sweep_html import choose_axes, make_view
 
         one = region()
-        for configuration in one["configurations"]:
-            configuration["parameters"].pop("tile")
-        one["configurations"] = one["configurations"][:3]
-        data = sweep(one)
-        del data["parameters"]["tile"]
+        for configuration in one.configurations:
+            configuration.parameters.pop("tile")
+        one.configurations = one.configurations[:3]
+        data = sweep()
+        data.regions = [one]
+        del data.parameters["tile"]
         axes = choose_axes(data)
         assert (axes.x, axes.y) == ("warps", None)
         assert [len(row) for row in make_view(one, "hot", axes).ratios[0]] == [3]
@@ -186,10 +206,10 @@ class TestHeatMaps:
         from profkit.reporters.sweep_html import page
 
         hostile = region(HOSTILE)
-        hostile["configurations"][4]["reason"] = HOSTILE
-        hostile["configurations"][0]["known"] = [HOSTILE]
+        hostile.configurations[4].reason = HOSTILE
+        hostile.configurations[0].known = [HOSTILE]
         data = sweep(hostile, region("plain"))
-        data["workload"]["name"] = HOSTILE
+        data.workload.name = HOSTILE
         text = page(data)
         assert text.startswith("<!DOCTYPE html>")
         assert text.rstrip().endswith("</html>")
@@ -204,4 +224,4 @@ class TestHeatMaps:
     def test_no_finished_region_is_a_page_without_maps(self) -> None:
         from profkit.reporters.sweep_html import page
 
-        assert "</html>" in page(sweep(planned=3))
+        assert "</html>" in page(sweep(planned=("a", "b")))

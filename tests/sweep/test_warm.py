@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -42,54 +43,24 @@ def test_every_configuration_is_taken_once_whoever_asks_in_whatever_order(tmp_pa
     assert list(warm.unclaimed(configurations, tmp_path, 4)) == configurations, "another region is another matter"
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_one_job_starts_no_worker(at_once: bool) -> None:
-    with warm.started(Options("no/such/file.py:X"), 1, at_once=at_once) as warmers:
-        warmers.region(0)
-        for _ in range(3):
-            warmers.tried(100.0, 100)
-        warmers.wait()
-        assert (warmers.workers, warmers.lost) == ([], [])
-
-
-@pytest.mark.parametrize(
-    ("spent_s", "left", "workers"),
-    [
-        ((1.5,), 80, 0),
-        ((1.5, 1.5), 80, 2),
-        ((1.5, 1.5), 7, 0),
-        # The first is slow for other reasons, or the second was there already.
-        ((9.0, 0.05, 0.05, 0.05), 80, 0),
-        ((0.2, 0.2, 0.2), 80, 0),
-    ],
-)
-def test_workers_are_started_where_compiling_is_seen_to_take_long(
-    spent_s: tuple[float, ...], left: int, workers: int, tmp_path: Path
-) -> None:
-    (tmp_path / "broken.py").write_text(BROKEN)
-    with warm.started(Options(f"{tmp_path / 'broken.py'}:X", device="cpu"), 2, at_once=False) as warmers:
-        warmers.region(0)
-        for seconds in spent_s:
-            warmers.tried(seconds, left)
-        assert len(warmers.workers) == workers
-        warmers.wait()
-        assert len(warmers.lost) == workers
-        # They ended early, and would again.
-        warmers.region(1)
-        warmers.tried(9.0, 80)
-        warmers.tried(9.0, 80)
-        assert len(warmers.workers) == (0 if workers else 2)
+def test_one_job_starts_no_worker() -> None:
+    with ExitStack() as stack:
+        warmers = warm.Warmers(Options("no/such/file.py:X"), 1, stack)
+        warmers.begin(0)
+        warmers.wait(0)
+        assert (warmers.children, warmers.lost) == ({}, [])
 
 
 @pytest.mark.slow
 def test_workers_share_the_regions_asked_for_and_end_with_the_block(tmp_path: Path) -> None:
     (tmp_path / "noting.py").write_text(NOTING)
     options = Options(f"{tmp_path / 'noting.py'}:NOTING", regions=("all",), values=("chunks=1,2,16",), device="cpu")
-    with warm.started(options, 2, at_once=True) as warmers:
-        children = [worker.child for worker in warmers.workers]
+    with ExitStack() as stack:
+        warmers = warm.Warmers(options, 2, stack)
+        children = list(warmers.children.values())
         for number in (0, 2):
-            warmers.region(number)
-            warmers.wait()
+            warmers.begin(number)
+            warmers.wait(number)
         assert warmers.lost == []
         assert [child.poll() for child in children] == [None, None]
     assert all(child.poll() is not None for child in children)
@@ -103,17 +74,18 @@ def test_workers_share_the_regions_asked_for_and_end_with_the_block(tmp_path: Pa
 @pytest.mark.slow
 def test_a_worker_that_ends_early_is_told_of_and_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
-    with warm.started(Options(f"{tmp_path / 'broken.py'}:X", device="cpu"), 2, at_once=True) as warmers:
-        warmers.region(0)
-        warmers.wait()
-        assert warmers.workers == []
+    with ExitStack() as stack:
+        warmers = warm.Warmers(Options(f"{tmp_path / 'broken.py'}:X", device="cpu"), 2, stack)
+        warmers.begin(0)
+        warmers.wait(0)
+        assert warmers.children == {}
         assert warmers.lost == ["A process that compiled beforehand ended early (exit status 7: I cannot go on)."] * 2
-        warmers.region(1)
-        warmers.wait()
+        warmers.begin(1)
+        warmers.wait(1)
 
 
 def test_the_reason_of_a_failure_is_what_is_wrong_and_where_without_directories() -> None:
-    from profkit.sweep.attempts import reason_of
+    from profkit.sweep.workload import reason_of
 
     compiler = "at 3:14:\ndef kernel(x):\n    tl.arange(0, 4194304)\n    ^\nnumel exceeds the maximum"
     assert reason_of(ValueError(compiler)) == "ValueError: at 3:14: numel exceeds the maximum"
