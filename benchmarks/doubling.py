@@ -21,7 +21,6 @@ from profkit.comparison.compare import compare
 from profkit.comparison.model import Input
 from profkit.counting.count import take_census
 from profkit.counting.ranks import divided
-from profkit.model.census import Census
 from profkit.model.trace import LAUNCHES, NODES, NONE, OP_DETAIL, OPS, RANGES, Info, Process, Trace, table
 from profkit.reporters import diff, layers, terminal
 from profkit.runs.sides import Counted
@@ -144,7 +143,7 @@ def main() -> None:
         "layers": 400,
         "kinds": 150,
         "names": 3000,
-        "open": 2000,
+        "open": 1000,
         "ranks": 8,
     }
     for what, size in grown.items():

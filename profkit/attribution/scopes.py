@@ -105,14 +105,17 @@ def _paths(stacks: list[_Stack], time_ns: Ints, texts: pd.Index[str], scopes: Sc
     if len(stacks) > 1:
         order = np.argsort(starts, axis=1, kind="stable")
         codes = np.take_along_axis(codes, order, axis=1)
+    # Paths on the way are no scopes: with deep stacks there would be as many as ranges.
+    own = ScopeTable()
     found = np.zeros(len(time_ns), dtype=np.int32)
     for level in range(codes.shape[1]):
         inside = codes[:, level] >= 0
         pairs = (found[inside].astype(np.int64) << 32) | codes[inside, level]
         numbers, unique = pd.factorize(pairs)
-        extended = [scopes.intern((*scopes.paths[int(u >> 32)], texts[int(u & 0xFFFFFFFF)])) for u in unique]
+        extended = [own.intern((*own.paths[int(u >> 32)], texts[int(u & 0xFFFFFFFF)])) for u in unique]
         found[inside] = np.array(extended, dtype=np.int32)[numbers]
-    return found
+    last, unique = pd.factorize(found)
+    return np.array([scopes.intern(own.paths[int(u)]) for u in unique], dtype=np.int32)[last]
 
 
 class _Stack:

@@ -190,9 +190,10 @@ def _sampled(by_step: Floats, census: KindCensus, samples: Samples) -> Floats:
 def net_effect(selected: Sequence[Finding], untraced: StepTimes | None, sides: Sides) -> Net:
     """What the selected rows' launches and times add up to, and what share of the step that is."""
     before, after, timed = sides.before, sides.after, sides.timed
-    # A layer's whole time, tested alone.
+    # A layer's whole time, tested beside the step's: each at half of the chance of error.
+    half = replace(sides.thresholds, alpha=sides.thresholds.alpha / 2)
     whole_rows = _by_step([f.row for f in selected], sides)
-    total = sides.differences(*(ns.sum(axis=0)[None, :] / before.selected_layers for ns in whole_rows))
+    total = sides.differences(*(ns.sum(axis=0)[None, :] / before.selected_layers for ns in whole_rows), half)
     steps = (before.passes, after.passes)
     per = (before.selected_layers * before.kind.steps, before.selected_layers * after.kind.steps)
     ns = [sum(f.row.ns_before for f in selected), sum(f.row.ns_after for f in selected)]
@@ -268,7 +269,8 @@ def _step_times(sides: Sequence[Sequence[tuple[int, StepTimesRecord | None]]]) -
             quartiles.append((first.p25, first.p75))
     before = statistics.median(medians[0])
     if min(map(len, medians)) > 1:
-        stats = differences(np.array([medians[0]]), np.array([medians[1]]), OVER_RUNS)
+        beside_the_layers = replace(OVER_RUNS, confidence=1 - (1 - OVER_RUNS.confidence) / 2)
+        stats = differences(np.array([medians[0]]), np.array([medians[1]]), beside_the_layers)
         half = float(stats.high[0] - stats.low[0]) / 2
     else:
         spread = sum(p75 - p25 for p25, p75 in quartiles) if len(quartiles) == len(sides) else 0.0

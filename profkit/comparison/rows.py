@@ -55,6 +55,10 @@ def layer_name(census: KindCensus, row: int) -> str:
     return f"{name} of rank {layers['rank'].iat[row]}" if census.ranks > 1 else name
 
 
+_TOLD = ("inside", "name", "canonical", "op_kind", "selected")
+_SHAPE = ("grid", "block", "registers", "shared_memory")
+
+
 def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, groups: Sequence[Group]) -> list[Row]:
     """Sum aligned slots over the layers of a group.
 
@@ -85,6 +89,7 @@ def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, group
     places = [_positions(c) for c in sides]
     reshaped = _reshaped(sides, index, present)
     sums = [_side_sums(rows, there, codes, c, count) for c, rows, there in zip(sides, index, present, strict=True)]
+    known_as = [c.slots[[*_TOLD, *_SHAPE]].to_dict("records") for c in sides]
     rows: list[Row] = []
     for code in sorted(range(count), key=lambda code: (int(group[first[code]]), int(first[code]))):
         members = order[edges[code] : edges[code + 1]]
@@ -92,16 +97,13 @@ def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, group
         # Where a launch has another shape in some layers only, these stand for the row.
         at = int(other_shape[0] if len(other_shape) else first[code])
         slot_before, slot_after = (
-            c.slots.iloc[int(r[at])] if there[at] else None for c, r, there in zip(sides, index, present, strict=True)
+            own[int(r[at])] if there[at] else None for own, r, there in zip(known_as, index, present, strict=True)
         )
         slot = slot_before if slot_after is None else slot_after
         assert slot is not None  # a pair has at least one side
         known = slot if slot_before is None else slot_before
         renamed = slot["canonical"] != known["canonical"]
-        shapes = [
-            {} if own is None else {name: str(own[name]) for name in ("grid", "block", "registers", "shared_memory")}
-            for own in (slot_before, slot_after)
-        ]
+        shapes = [{} if own is None else {name: str(own[name]) for name in _SHAPE} for own in (slot_before, slot_after)]
         rows.append(
             Row(
                 where=str(slot["inside"]),

@@ -396,28 +396,37 @@ def _kind_kernels(
 ) -> list[KindKernel]:
     """The kernels of `slots`, which are those of so many alike layers, per layer per step."""
     steps, timed = kind.kind.steps, census.info.timed
-    rows: list[KindKernel] = []
     place = slots.groupby("layer").cumcount() + 1
-    keys = ["inside", "canonical", "op_kind"]
-    for (inside, canonical, op_kind), group in slots.groupby(keys, sort=False):
-        by_step = kind.slot_ns[group.index.to_numpy()].sum(axis=0) / layers / 1e3
-        p25, median, p75 = map(_rounded, np.percentile(by_step, [25, 50, 75])) if timed else (None, None, None)
-        launches, ns = int(group["launches"].sum()), int(group["ns"].sum())
+    kernel = slots.groupby(["inside", "canonical", "op_kind"], sort=False).ngroup().to_numpy()
+    first = slots[~pd.Series(kernel).duplicated().to_numpy()]
+    by_step = np.zeros((len(first), steps), dtype=np.int64)
+    np.add.at(by_step, kernel, kind.slot_ns[slots.index.to_numpy()])
+    quartiles = np.percentile(by_step / layers / 1e3, [25, 50, 75], axis=1).T
+    launches = np.bincount(kernel, weights=slots["launches"], minlength=len(first)).astype(int).tolist()
+    positions: list[list[int]] = [[] for _ in range(len(first))]
+    example = first["layer"].tolist()
+    for code, layer, position in zip(kernel.tolist(), slots["layer"].tolist(), place.tolist(), strict=True):
+        if layer == example[code]:
+            positions[code].append(position)
+    rows: list[KindKernel] = []
+    for code, row in enumerate(first.to_dict("records")):
+        p25, median, p75 = map(_rounded, quartiles[code]) if timed else (None, None, None)
+        ns = int(by_step[code].sum())
         rows.append(
             KindKernel(
-                positions=place[group.index[group["layer"] == group["layer"].iloc[0]]].tolist(),
-                name=group["name"].iloc[0],
-                short=display(str(canonical)),
-                kind=str(op_kind),
-                scope=str(inside),
-                launches=_per(launches, layers * steps),
+                positions=positions[code],
+                name=row["name"],
+                short=display(row["canonical"]),
+                kind=row["op_kind"],
+                scope=row["inside"],
+                launches=_per(launches[code], layers * steps),
                 us=_us(ns, layers * steps, census),
                 us_median=median,
                 us_p25=p25,
                 us_p75=p75,
-                launches_total=launches,
+                launches_total=launches[code],
                 ns_total=ns,
-                floor=_at_floor(floor, op_kind, ns, launches),
+                floor=_at_floor(floor, row["op_kind"], ns, launches[code]),
             )
         )
     return rows

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from rich import table as rich_table
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -16,12 +16,10 @@ from profkit.reporters.blocks import Block, Gap, Lines, Name, Notes, Table, Titl
 
 #: A pipe has no width; sentences wrap here.
 _PIPE_WIDTH = 120
-#: More than any table needs.
-_ANY_WIDTH = 10_000
 _NAME_WIDTH = 48
 _VERDICT = {"confirmed": "bold green", "refuted": "bold red", "inconclusive": "bold yellow"}
 _LINES = {"plain": "", "points": "", "fine": "dim", "warning": "yellow", "alarm": "bold red"}
-_ROW = {"": None, "total": "bold", "dim": "dim"}
+_ROW = {"": "", "total": "bold", "dim": "dim"}
 
 
 class _Console(Console):
@@ -61,17 +59,23 @@ def render(blocks: Iterable[Block], out: Console) -> None:
 
 def _print_table(block: Table, out: Console) -> None:
     """As wide as it is: a terminal may break its lines, but no number is ever cut."""
-    table = rich_table.Table(box=None, pad_edge=False, header_style="bold")
     shown = [index for index, column in enumerate(block.columns) if column.only != "page"]
-    for column in (block.columns[index] for index in shown):
-        table.add_column(Text(clean(column.title)), justify="right" if column.number else "left", no_wrap=True)
-    for row in block.rows:
-        table.add_row(*(_cell(row.cells[index]) for index in shown), style=_ROW[row.style])
-    _Console(file=out.file, width=_ANY_WIDTH, force_terminal=out.is_terminal, no_color=out.no_color).print(table)
+    columns = [block.columns[index] for index in shown]
+    lines = [[clean(column.title) for column in columns]]
+    lines += [[_cell(row.cells[index]) for index in shown] for row in block.rows]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    text = Text()
+    for cells, style in zip(lines, ("bold", *(_ROW[row.style] for row in block.rows)), strict=True):
+        padded = (
+            f"{' ' * (width - cell_len(cell))}{cell}" if column.number else f"{cell}{' ' * (width - cell_len(cell))}"
+            for cell, column, width in zip(cells, columns, widths, strict=True)
+        )
+        text.append("  ".join(padded).rstrip() + "\n", style)
+    out.print(text, soft_wrap=True, end="")
 
 
-def _cell(cell: str | Name) -> Text:
+def _cell(cell: str | Name) -> str:
     if isinstance(cell, Name):
         kind = f" ({cell.kind})" if cell.kind else ""
-        return Text(clean(clean(cell.text, _NAME_WIDTH) + kind))
-    return Text(clean(cell))
+        return clean(clean(cell.text, _NAME_WIDTH) + kind)
+    return clean(cell)
