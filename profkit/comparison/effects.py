@@ -193,7 +193,8 @@ def net_effect(selected: Sequence[Finding], untraced: StepTimes | None, sides: S
     # A layer's whole time, tested beside the step's: each at half of the chance of error.
     half = replace(sides.thresholds, alpha=sides.thresholds.alpha / 2)
     whole_rows = _by_step([f.row for f in selected], sides)
-    total = sides.differences(*(ns.sum(axis=0)[None, :] / before.selected_layers for ns in whole_rows), half)
+    sums = [ns.sum(axis=0)[None, :] / before.selected_layers for ns in whole_rows]
+    total = sides.differences(sums[0], sums[1], half)
     steps = (before.passes, after.passes)
     per = (before.selected_layers * before.kind.steps, before.selected_layers * after.kind.steps)
     ns = [sum(f.row.ns_before for f in selected), sum(f.row.ns_after for f in selected)]
