@@ -112,7 +112,7 @@ def damaged(content: Any, path: str, value: Any) -> Any:
     return changed
 
 
-GONE = object()
+GONE = "nothing there"
 BEST, ENTRY = "configurations/1/times/hot", "configurations/0/times/hot"
 
 
