@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.attribution import borrowed, cut, launch_range, lineage, sequence
+from profkit.attribution import annotation, borrowed, cut, launch_range, lineage, sequence
 from profkit.attribution.method import CaptureTrace, Context, LaunchJoin, Lender, Method, join
 from profkit.attribution.scopes import ScopeTable, user_ranges
 from profkit.model.selection import Hints, Phase
@@ -22,6 +22,7 @@ from profkit.model.trace import Diagnostic, Trace
 #: Best first.
 METHODS: Sequence[Method] = (
     Method("lineage", lineage.attribute, exact=True, from_capture=True),
+    Method("annotation", annotation.attribute, exact=True, from_capture=True),
     Method("launch range", launch_range.attribute, exact=True),
     Method("borrowed", borrowed.attribute, from_capture=True),
     Method("sequence", sequence.attribute, from_capture=True),

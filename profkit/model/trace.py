@@ -50,6 +50,10 @@ OP_DETAIL: Mapping[str, str] = {
     "shared_memory": "int32",
 }
 
+#: A column of ops, present where the recording names what a graph's ops are of: a path, parts joined by ``/``; "" for
+#: ops that it does not name.
+ANNOTATION = "annotation"
+
 #: One row a host call that launches GPU work. `api` is one of `LAUNCH_APIS`; `name` is the recorded call without its
 #: ABI suffix; `kernel` is the kernel's name where the call carries one (ROCm), else "".
 LAUNCHES: Mapping[str, str] = {

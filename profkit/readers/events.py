@@ -13,6 +13,7 @@ import pandas as pd
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import (
+    ANNOTATION,
     LAUNCH_APIS,
     LAUNCHES,
     NODES,
@@ -118,6 +119,7 @@ class EventRows:
         self.detail = detail
         self.ops, self.launches, self.ranges = Columns(), Columns(), Columns()
         self.op_names, self.call_names, self.kernels, self.texts = Texts(), Texts(), Texts(), Texts()
+        self.annotations = Texts()
         self.notes: list[Diagnostic] = []
         self._owners: dict[int, int] = {}
 
@@ -164,11 +166,12 @@ class EventRows:
         Raises:
             ProfkitError: a value that its column cannot hold.
         """
+        annotated = any(self.annotations.labels())
         ops, broken_ops = _frame(
             path,
-            {**OPS, **(OP_DETAIL if self.detail else {})},
+            {**OPS, **(OP_DETAIL if self.detail else {}), **({ANNOTATION: "category"} if annotated else {})},
             self.ops,
-            {"kind": OP_KINDS, "name": self.op_names.labels()},
+            {"kind": OP_KINDS, "name": self.op_names.labels(), ANNOTATION: self.annotations.labels()},
         )
         launches, broken_launches = _frame(
             path,

@@ -23,7 +23,7 @@ import pandas as pd
 
 from profkit.errors import ProfkitError
 from profkit.model.scope import LAYER
-from profkit.model.trace import LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Process, Trace
+from profkit.model.trace import ANNOTATION, LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Process, Trace
 from profkit.model.wording import are, counted, were
 from profkit.readers.events import RANGE_DOMAINS, Columns, EventRows, nests
 from profkit.readers.json_stream import ArrayStream
@@ -66,6 +66,10 @@ class _Args(msgspec.Struct, gc=False):
     stream: Any = None
     kernel: Any = None
     finished: Any = None
+    #: What PyTorch's annotations of graph kernels say: a text, and keys that programs give.
+    name: Any = None
+    layer: Any = None
+    module_fqn: Any = None
     graph: Any = msgspec.field(name="graph id", default=None)
     node: Any = msgspec.field(name="graph node id", default=None)
 
@@ -186,6 +190,7 @@ class _Reader:
         columns["owner"] = self._pids.of(e.pid for e in events)
         for column in ("correlation", "graph", "node"):
             columns[column] = ids(integers([getattr(a, column) for a in args]))
+        columns[ANNOTATION] = self._rows.annotations.codes([_annotation(a) for a in args])
         if self._rows.detail:
             columns |= _launch_shape(args)
         self._rows.ops.add(columns)
@@ -348,6 +353,18 @@ class _Pids:
         texts = [labels[i - self._FIRST] if i >= self._FIRST else "" for i in unique.tolist()]
         ranks = self._ranks.codes([found[1] if (found := self._FORM.fullmatch(text)) else text for text in texts])
         return np.where(unique >= self._FIRST, ranks.astype(np.int64), NONE)[codes]
+
+
+def _annotation(args: _Args) -> str:
+    """The path that an annotation of a graph's op names: its module, else its text, under its layer where that has
+    none; "" without one."""
+    if not args.node:
+        return ""
+    told = next((text for text in (args.module_fqn, args.name) if isinstance(text, str)), "")
+    layer = str(args.layer)
+    if args.layer is None or not layer.isdecimal() or LAYER.search(told):
+        return told
+    return f"layers.{layer}/{told}" if told else f"layers.{layer}"
 
 
 def _api_index(name: str) -> int:

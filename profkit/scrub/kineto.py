@@ -80,7 +80,9 @@ _NUMBERS = frozenset(
 _Count = float | Annotated[str, form(r"\d{1,20}")]
 #: The few arguments that are texts. A HIP call's ``stream`` is a pointer, ``bytes`` and ``kind`` are numbers in quotes.
 _TEXTS: Mapping[str, Field] = {
-    **dict.fromkeys(("kernel", "kernel_name"), field(str)),
+    # The last two of these, and layer, are annotations of a graph's kernels.
+    **dict.fromkeys(("kernel", "kernel_name", "name", "module_fqn"), field(str)),
+    "layer": field(_Count),
     "kernel_backend": field(Annotated[str, form("triton|aten|cutlass|ck|cpp")]),
     "kind": field(float | Annotated[str, form(r"\d{1,3}|[HDP]to[HDP]|Dispatch (?:Kernel|Task)|CopyDevice\w{0,20}")]),
     "stream": field(float | Annotated[str, form(r"0x[0-9a-f]{1,16}|\d{1,20}")]),
