@@ -17,7 +17,7 @@ from profkit.counting import ranks
 from profkit.counting.floor import Floor
 from profkit.counting.ranks import merge
 from profkit.errors import Exit
-from profkit.model.census import Census, KindCensus
+from profkit.model.census import EXTENT, Census, KindCensus
 from profkit.model.outputs import OutputNumbers
 from profkit.model.run import RankRecord, RunRecord
 
@@ -175,8 +175,8 @@ class Row:
         selected: the question is about this row.
         outside: it runs outside layers.
         group: index of its group of layers; -1 of what is paired by name alone.
-        shape_before, shape_after: how it was launched, by the columns of `census.SHAPE`; where grid or block differ in
-            some layers only, in the first of these.
+        shape_before, shape_after: how it was launched, by the columns of `census.SHAPE`; where its `census.EXTENT`
+            differs in some layers only, in the first of these.
         layers_reshaped: in how many layers they differ.
         slots: the rows of `KindCensus.slots` that it sums, before and after, pair by pair; `align.ABSENT` for none.
         position_before, position_after: its place in the first of the layers, from 1, and of how many; None where it
@@ -209,10 +209,10 @@ class Row:
     position_after: tuple[int, int] | None = None
 
     def reshaped(self, *names: str) -> bool:
-        """Whether one of these columns is known on both sides and differs."""
+        """Whether one of these columns is known on both sides and differs; of the extent, if none is given."""
         return any(
             one != other
-            for name in names
+            for name in names or EXTENT
             if (one := self.shape_before.get(name)) not in _UNKNOWN
             and (other := self.shape_after.get(name)) not in _UNKNOWN
         )

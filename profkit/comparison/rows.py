@@ -11,8 +11,9 @@ import pandas as pd
 
 from profkit.comparison.align import ABSENT, scope_column
 from profkit.comparison.model import Group, Launch, Row
-from profkit.model.census import KindCensus, held_by_layer
+from profkit.model.census import EXTENT, SHAPE, KindCensus, held_by_layer
 from profkit.model.names import display
+from profkit.model.trace import NONE
 
 Ints = npt.NDArray[np.int64]
 
@@ -56,7 +57,6 @@ def layer_name(census: KindCensus, row: int) -> str:
 
 
 _TOLD = ("inside", "name", "canonical", "op_kind", "selected")
-_SHAPE = ("grid", "block", "registers", "shared_memory")
 
 
 def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, groups: Sequence[Group]) -> list[Row]:
@@ -89,7 +89,7 @@ def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, group
     places = [_positions(c) for c in sides]
     reshaped = _reshaped(sides, index, present)
     sums = [_side_sums(rows, there, codes, c, count) for c, rows, there in zip(sides, index, present, strict=True)]
-    known_as = [c.slots[[*_TOLD, *_SHAPE]].to_dict("records") for c in sides]
+    known_as = [c.slots[[*_TOLD, *SHAPE]].to_dict("records") for c in sides]
     rows: list[Row] = []
     for code in sorted(range(count), key=lambda code: (int(group[first[code]]), int(first[code]))):
         members = order[edges[code] : edges[code + 1]]
@@ -103,7 +103,7 @@ def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, group
         assert slot is not None  # a pair has at least one side
         known = slot if slot_before is None else slot_before
         renamed = slot["canonical"] != known["canonical"]
-        shapes = [{} if own is None else {name: str(own[name]) for name in _SHAPE} for own in (slot_before, slot_after)]
+        shapes = [{} if own is None else {name: str(own[name]) for name in SHAPE} for own in (slot_before, slot_after)]
         rows.append(
             Row(
                 where=str(slot["inside"]),
@@ -143,12 +143,13 @@ def _positions(census: KindCensus) -> list[tuple[int, int]]:
 def _reshaped(
     sides: tuple[KindCensus, KindCensus], index: Sequence[Ints], present: Sequence[npt.NDArray[np.bool_]]
 ) -> npt.NDArray[np.bool_]:
-    """Whether grid or block of both slots of a pair are known and differ."""
+    """Whether the extent of both slots of a pair is known and differs."""
     found = np.zeros(len(index[0]), dtype=np.bool_)
     both = np.flatnonzero(present[0] & present[1])
-    for name in ("grid", "block"):
+    for name in EXTENT:
         before, after = (c.slots[name].to_numpy()[rows[both]] for c, rows in zip(sides, index, strict=True))
-        found[both] |= (before != after) & (before != "") & (after != "")
+        unknown = (before == "") | (after == "") | (before == NONE) | (after == NONE)
+        found[both] |= (before != after) & ~unknown
     return found
 
 
@@ -198,7 +199,7 @@ class _NamedSum:
     recorded: str
     launches: int
     step_ns: Ints
-    grid: str
+    shape: Mapping[str, str]
 
 
 def _named_sums(table: pd.DataFrame, by_step: Ints, where: str) -> dict[Launch, _NamedSum]:
@@ -209,13 +210,13 @@ def _named_sums(table: pd.DataFrame, by_step: Ints, where: str) -> dict[Launch, 
             recorded=str(group["name"].iloc[0]),
             launches=int(group["launches"].sum()),
             step_ns=by_step[group.index.to_numpy()].sum(axis=0).astype(np.int64),
-            grid=" + ".join(sorted(set(group["grid"]))),
+            shape={name: " + ".join(sorted({str(value) for value in group[name]})) for name in ("grid", "bytes")},
         )
     return found
 
 
 def _rows_by_name(sides: Sequence[Mapping[Launch, _NamedSum]], steps: tuple[int, int], *, outside: bool) -> list[Row]:
-    absent = [_NamedSum((), "", 0, np.zeros(n, dtype=np.int64), "") for n in steps]
+    absent = [_NamedSum((), "", 0, np.zeros(n, dtype=np.int64), {}) for n in steps]
     rows: list[Row] = []
     for key in dict.fromkeys([*sides[0], *sides[1]]):
         b, a = sides[0].get(key, absent[0]), sides[1].get(key, absent[1])
@@ -238,8 +239,8 @@ def _rows_by_name(sides: Sequence[Mapping[Launch, _NamedSum]], steps: tuple[int,
                 step_ns_after=a.step_ns,
                 selected=False,
                 outside=outside,
-                shape_before={"grid": b.grid},
-                shape_after={"grid": a.grid},
+                shape_before=b.shape,
+                shape_after=a.shape,
             )
         )
     return rows

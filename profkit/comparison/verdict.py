@@ -12,7 +12,7 @@ import numpy as np
 from profkit.comparison.model import Comparison, Finding, Gates, Reason, Row, Status, Verdict
 from profkit.comparison.work import NOT_REPRODUCIBLE
 from profkit.counting.ranks import world_sizes
-from profkit.model.census import UNATTRIBUTED
+from profkit.model.census import EXTENT, UNATTRIBUTED
 from profkit.model.wording import are, counted, listed, signed, were
 
 
@@ -254,8 +254,9 @@ def _happened(finding: Finding, steps: tuple[int, int]) -> str:
         return finding.status
     if not same_number:
         return "more launches" if row.launches_before * steps[1] < row.launches_after * steps[0] else "fewer launches"
-    if row.reshaped("grid", "block"):
-        what = f"grid {row.shape_before['grid']} → {row.shape_after['grid']}" if row.reshaped("grid") else "other block"
+    if row.reshaped():
+        names = [name for name in EXTENT if row.reshaped(name)]
+        what = ", ".join(f"{name} {row.shape_before[name]} → {row.shape_after[name]}" for name in names)
         some = row.layers_reshaped < len(row.slots[0]) and not row.outside
         return f"{what} in {counted(row.layers_reshaped, 'layer')}" if some else what
     if not finding.notable and finding.unlike:
@@ -404,7 +405,7 @@ def _status(row: Row, notable: bool, steps: tuple[int, int]) -> Status:
     if row.launches_after and not row.launches_before:
         return "added"
     per_step = row.launches_before * steps[1] != row.launches_after * steps[0]
-    differs = notable or per_step or row.name_before is not None or row.reshaped("grid", "block")
+    differs = notable or per_step or row.name_before is not None or row.reshaped()
     return "changed" if differs else "unchanged"
 
 

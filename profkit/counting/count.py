@@ -183,7 +183,7 @@ def _shape_column(ops: pd.DataFrame, name: str) -> tuple[Ints | None, Sequence[s
     axes = [f"{name}_{axis}" for axis in "xyz"]
     if name in ops:
         return ops[name].to_numpy().astype(np.int64), None
-    if name in ("registers", "shared_memory"):
+    if name not in ("grid", "block"):
         return None, None
     if axes[0] not in ops:
         return None, ()

@@ -32,7 +32,9 @@ WARM_UP = "(warm-up: layer ranges outside every step)"
 
 #: Columns that say how a launch ran: blocks and threads as ``64x1x1``, registers a thread, bytes of shared memory.
 #: Empty and `NONE` where the recording does not say; `VARIES` and `NONE` where its ops are not alike.
-SHAPE = ("grid", "block", "registers", "shared_memory")
+SHAPE = ("grid", "block", "registers", "shared_memory", "bytes")
+#: Those by which a launch of the same name is another one; the others change with a compiler.
+EXTENT = ("grid", "block", "bytes")
 VARIES = "varies"
 
 

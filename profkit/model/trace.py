@@ -38,7 +38,7 @@ OPS: Mapping[str, str] = {
 }
 
 #: Launch shape, present where the format has it and the reader was asked for it (`detail=True`): blocks, threads,
-#: registers a thread, bytes of shared memory.
+#: registers a thread, bytes of shared memory; of copies and sets the bytes that they move.
 OP_DETAIL: Mapping[str, str] = {
     "grid_x": "int32",
     "grid_y": "int32",
@@ -48,6 +48,7 @@ OP_DETAIL: Mapping[str, str] = {
     "block_z": "int32",
     "registers": "int32",
     "shared_memory": "int32",
+    "bytes": "int64",
 }
 
 #: A column of ops, present where the recording names what a graph's ops are of: a path, parts joined by ``/``; "" for

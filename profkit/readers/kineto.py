@@ -79,6 +79,7 @@ class _DetailArgs(_Args, gc=False):
     block: Any = None
     registers: Any = msgspec.field(name="registers per thread", default=None)
     shared_memory: Any = msgspec.field(name="shared memory", default=None)
+    bytes: Any = None
 
 
 _ABSENT = msgspec.Raw(b"")
@@ -396,6 +397,7 @@ def _launch_shape(args: Sequence[Any]) -> dict[str, npt.NDArray[np.int64]]:
     columns = {
         "registers": integers([a.registers for a in args]),
         "shared_memory": integers([a.shared_memory for a in args]),
+        "bytes": integers([a.bytes for a in args]),
     }
     for prefix in ("grid", "block"):
         # Three integers; whatever else stands there says nothing.

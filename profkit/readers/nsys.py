@@ -226,8 +226,8 @@ class _Export:
             # An eager op has graphNodeId NULL in new exports and 0 in old ones.
             "node": Integers(("graphNodeId",), NONE, optional=True, zero_is_null=True),
         }
-        if detail and kind == "kernel":
-            wanted |= _DETAIL
+        if detail:
+            wanted |= _DETAIL if kind == "kernel" else {"bytes": Integers(("bytes",), NONE, optional=True)}
         columns = self._with_process(self._tables.integers(name, wanted))
         columns["stream"] = streams_of_contexts(columns["device"], columns.pop("context"), columns["stream"])
         return columns

@@ -83,6 +83,7 @@ class FindingEntry(Struct, frozen=True, kw_only=True):
     grid: Annotated[tuple[str, str] | None, says("before and after; null where the recordings do not say.")]
     registers: Annotated[tuple[str, str] | None, says("a thread, before and after.")]
     shared_memory: Annotated[tuple[str, str] | None, says("bytes a block, before and after.")]
+    bytes: Annotated[tuple[str, str] | None, says("that a copy or a set moves, before and after.")]
     unlike: Annotated[Sequence[Unlike], says("layers whose time changed otherwise than that of the others.")]
     collapsed: Annotated[Sequence[str], says("layers in which it lasts less than half of what it lasts in the others.")]
     launches_before: float
@@ -295,6 +296,7 @@ def _finding(finding: Finding, comparison: Comparison, per: tuple[int, int]) -> 
         grid=_both(row, "grid"),
         registers=_both(row, "registers"),
         shared_memory=_both(row, "shared_memory"),
+        bytes=_both(row, "bytes"),
         unlike=[Unlike(layer=layer, us_delta=_us(delta)) for layer, delta in finding.unlike],
         collapsed=finding.collapsed,
         launches_before=row.launches_before / per[0],

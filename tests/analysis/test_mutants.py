@@ -176,6 +176,7 @@ def mutant(one: Base, random: np.random.Generator) -> Mutant:
         actions = actions[:4]
     if one.trace.ops["kind"].iloc[rows[0]] != "kernel":
         actions = [action for action in actions if action[0] not in ("renamed", "regridded")]
+        actions += [("resized", lambda: _changed(one, rows, bytes=one.trace.ops["bytes"].iloc[rows].to_numpy() // 2))]
     what, make = actions[int(random.integers(len(actions)))]
     return Mutant(what, where, make())
 
