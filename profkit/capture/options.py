@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -35,14 +36,13 @@ class Options:
         shapes: ``name=value`` texts.
         profiler: one of `profkit.capture.profilers.names`; once it is chosen, not ``auto``.
         profiler_args: of a command, more flags for the profiler's own tool, quoted as in a shell.
-        replays: recorded replays of the graph; a profiler without times runs the step once.
+        replays: a profiler without times runs the step once.
         warmup: runs before the graph is captured, outside the recorded window; the first of them compiles kernels.
-        seed: seeds every random input.
-        run_bodies: the dispatch profiler executes kernel bodies (in Triton's interpreter) instead of skipping them.
-        graph_level: with nsys, time the step at graph level too.
+        run_bodies: a profiler that counts executes kernel bodies (in Triton's interpreter) instead of skipping them.
+        graph_level: time the step at graph level too.
         nproc: ranks, a process and a GPU each; None for one process that is in no process group.
         rank_timeout_s: how long the processes of all ranks may take together, each time they are started.
-        keep_report: keep nsys's own report beside its export.
+        keep_report: keep the tool's own report beside its export.
         with_floor: measure the dispatch floor, once a sitting.
         pairs: of a repeated capture, the repetitions of each arm; None for a single capture.
         against: of a repeated capture, the second arm's variant; None repeats one arm.
@@ -95,13 +95,36 @@ class Recording:
 
     Args:
         work: the directory that the profiler wrote to.
-        log: what the process and its profiler printed; exports add to it.
-        ended: how a command ended, for an error; "" for a workload, which says that itself.
+        log: what the process and its profiler printed, empty for a command; exports add to it.
+        ended: how the profiler around it ended, in words.
     """
 
     work: Path
     log: Path
-    ended: str = ""
+    ended: str = "exit status 0"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's result file holds.
+
+    Args:
+        error: what the user can mend; nothing else is there then.
+        crash: the first line of an exception that nothing handled; nothing else is there then.
+        record: run.json, as far as the worker knows it.
+        backend: what the process group runs over; None where there is none.
+        samples_us: of the ``floor`` recorder: kernel to the time of one node in each replay.
+    """
+
+    error: str | None = None
+    crash: str | None = None
+    record: RunRecord = RunRecord(trace="")
+    backend: str | None = None
+    samples_us: Mapping[str, Sequence[float]] = {}
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is an `error` or a `crash`."""
+        return self.error is not None or self.crash is not None
 
 
 @dataclass(frozen=True)
@@ -144,7 +167,7 @@ class Job:
 
     def file(self, suffix: str) -> Path:
         """One of its files: ``result.json``, complete or not there; ``log``, the worker's output; ``pid``, its process
-        id, so that it can be ended whoever started it; ``stage``, what a rank is doing; ``job.json``, itself."""
+        id, under whichever profiler; ``stage``, what a rank is doing; ``job.json``, itself."""
         return self.directory / f"{self.recorder}.{suffix}"
 
     def at(self, stage: str) -> None:
@@ -152,47 +175,25 @@ class Job:
         if self.world_size:
             self.file("stage").write_text(stage, encoding="utf-8")
 
-    @property
-    def recording(self) -> Recording:
-        """What its profiler leaves."""
-        return Recording(self.directory, self.file("log"))
-
     def write(self) -> Path:
         """Write the file that a worker reads; returns it."""
         path = self.file("job.json")
         path.write_bytes(msgspec.json.encode(self, enc_hook=str))
         return path
 
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The job that was written to `path`."""
+        return msgspec.json.decode(path.read_bytes(), type=cls, dec_hook=lambda kind, text: kind(text))
 
-def read_job(path: Path) -> Job:
-    """The job in `path`, as `Job.write` left it."""
-    return msgspec.json.decode(path.read_bytes(), type=Job, dec_hook=lambda kind, text: kind(text))
+    def finish(self, result: Result) -> None:
+        """Leave the result; a reader sees all of it or no file."""
+        file = self.file("result.json")
+        partial_file = file.with_suffix(".part")
+        partial_file.write_bytes(msgspec.json.encode(result))
+        partial_file.replace(file)
 
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker's result file holds.
-
-    Args:
-        error: what the user can mend; nothing else is there then.
-        crash: the first line of an exception that nothing handled; nothing else is there then.
-        record: run.json, as far as the worker knows it.
-        backend: what the process group runs over; None where there is none.
-        samples_us: of the ``floor`` recorder: kernel to the time of one node in each replay.
-    """
-
-    error: str | None = None
-    crash: str | None = None
-    record: RunRecord = RunRecord(trace="")
-    backend: str | None = None
-    samples_us: Mapping[str, Sequence[float]] = {}
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether it is an `error` or a `crash`."""
-        return self.error is not None or self.crash is not None
-
-
-def read_result(job: Job) -> Result | None:
-    """What a worker has written, None where that is nothing."""
-    file = job.file("result.json")
-    return msgspec.json.decode(file.read_bytes(), type=Result) if file.exists() else None
+    def result(self) -> Result | None:
+        """What the worker has left, None where that is nothing."""
+        file = self.file("result.json")
+        return msgspec.json.decode(file.read_bytes(), type=Result) if file.exists() else None

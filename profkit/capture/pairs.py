@@ -16,11 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from profkit.capture import process
+from profkit.capture import floor, process, sittings
 from profkit.capture.options import Options
 from profkit.capture.record import compiled_inside
-from profkit.capture.session import Session, begin, record_into
+from profkit.capture.session import begin, record_into
 from profkit.capture.sittings import check_same, locked, shown, source_digest
+from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 from profkit.model.run import MessageRecord, RepetitionRecord, RunRecord
 from profkit.model.workload import resolve_variant
@@ -32,31 +33,33 @@ from profkit.runs.whole_files import write_json
 
 @dataclass(frozen=True)
 class Repetition:
-    """One capture of one arm.
+    """One capture of one arm: `sequence` is its place in the order of recording, from 0, and so is `pair`.
 
     Args:
-        sequence: its place in the order of recording, from 0.
-        pair: from 0.
+        place: the directory of its run directories.
         nproc: ranks; None for one process without a group.
     """
 
     sequence: int
     pair: int
     arm: PlannedArm
+    place: Path
     nproc: int | None = None
 
-    def directory(self, output: Path) -> Path:
+    @property
+    def directory(self) -> Path:
         """What is renamed into place once it is complete: its run directory, or that of all of its ranks'."""
-        pair = output / self.arm.name / str(self.pair)
-        return pair / "0" if self.nproc is None else pair
+        return self.place / "0" if self.nproc is None else self.place
 
-    def runs(self, output: Path) -> list[Path]:
-        """Its run directories in a repeated capture at `output`, one a rank."""
-        return [output / self.arm.name / str(self.pair) / str(rank) for rank in range(self.nproc or 1)]
+    @property
+    def runs(self) -> list[Path]:
+        """Its run directories, one a rank."""
+        return [self.place / str(rank) for rank in range(self.nproc or 1)]
 
-    def is_complete(self, output: Path) -> bool:
+    @property
+    def is_complete(self) -> bool:
         """Whether it has been recorded."""
-        return all(run_dir.is_run(run) for run in self.runs(output))
+        return all(run_dir.is_run(run) for run in self.runs)
 
 
 def make_arms(variant: str, against: str | None) -> tuple[PlannedArm, ...]:
@@ -73,10 +76,14 @@ def make_arms(variant: str, against: str | None) -> tuple[PlannedArm, ...]:
     return PlannedArm(variant, variant), PlannedArm(against if against != variant else f"{against}-2", against)
 
 
-def interleaved(arms: Sequence[PlannedArm], pairs: int, nproc: int | None = None) -> list[Repetition]:
+def interleaved(arms: Sequence[PlannedArm], options: Options, output: Path) -> list[Repetition]:
     """Every repetition in the order of recording: A B, B A, A B, … so that drift meets both arms alike."""
-    ordered = [(pair, arm) for pair in range(pairs) for arm in (arms if pair % 2 == 0 else arms[::-1])]
-    return [Repetition(sequence, pair, arm, nproc) for sequence, (pair, arm) in enumerate(ordered)]
+    pairs = range(options.pairs or 1)
+    ordered = [(pair, arm) for pair in pairs for arm in (arms if pair % 2 == 0 else arms[::-1])]
+    return [
+        Repetition(sequence, pair, arm, output / arm.name / str(pair), options.nproc)
+        for sequence, (pair, arm) in enumerate(ordered)
+    ]
 
 
 def describe(options: Options, arms: Sequence[PlannedArm]) -> CapturePlan:
@@ -101,8 +108,7 @@ class Finished:
     """A repeated capture as it stands: complete, or stopped by its time limit.
 
     Args:
-        path: its directory.
-        arms: its arms, first the one named by ``--variant``.
+        arms: first the one named by ``--variant``.
         records: each repetition that is there, in the order of recording, with the run.json of each of its ranks.
         total: repetitions planned.
         durations_s: of the repetitions recorded now.
@@ -129,10 +135,10 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
     begun, existed = _begun(output), output.exists()
     with process.terminable():
         variant, against = _variants(options)
-        session = begin(dataclasses.replace(options, variant=variant))
+        workers = begin(dataclasses.replace(options, variant=variant))
         arms = make_arms(variant, against)
-        described = msgspec.to_builtins(describe(session.options, arms))
-        order = interleaved(arms, session.options.pairs or 1, session.options.nproc)
+        described = msgspec.to_builtins(describe(workers.options, arms))
+        order = interleaved(arms, workers.options, output)
         with locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
                 check_same(output, "a repeated capture", msgspec.to_builtins(planned_file.read(output)), described)
@@ -140,28 +146,29 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
                 _start_over(output)
                 write_json(output / PLAN_FILE, {"schema": SCHEMA, "plan": described})
             try:
-                durations_s = _record_missing(session, order, output)
+                durations_s = _record_missing(workers, order, output)
             except _RefusedError:
                 _start_over(output)
                 if not existed:
                     output.rmdir()
                 raise
-            if all(repetition.is_complete(output) for repetition in order):
-                _mark_stalled(arms, order, output)
+            if all(repetition.is_complete for repetition in order):
+                _mark_stalled(arms, order)
             records = [
-                (repetition, [run_dir.load(path).record for path in repetition.runs(output)])
+                (repetition, [run_dir.load(path).record for path in repetition.runs])
                 for repetition in order
-                if repetition.is_complete(output)
+                if repetition.is_complete
             ]
-            return Finished(output, arms, records, len(order), durations_s, session.why)
+            return Finished(output, arms, records, len(order), durations_s, workers.why)
 
 
 def _begun(output: Path) -> bool:
     """Whether `output` holds a repeated capture.
 
     Raises:
-        ProfkitError: it holds something else.
+        ProfkitError: it holds something else, or is a link.
     """
+    run_dir.refuse_link(output)
     if (output / PLAN_FILE).is_file():
         return True
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
@@ -203,31 +210,31 @@ def _start_over(output: Path) -> None:
     (output / PLAN_FILE).unlink()
 
 
-def _record_missing(session: Session, order: Sequence[Repetition], output: Path) -> list[float]:
+def _record_missing(workers: Workers, order: Sequence[Repetition], output: Path) -> list[float]:
     """Record each repetition of `order` that is not there; returns how long each took, in seconds."""
-    missing = [repetition for repetition in order if not repetition.is_complete(output)]
+    missing = [repetition for repetition in order if not repetition.is_complete]
     durations_s: list[float] = []
-    begun, stop_after_s = time.monotonic(), session.options.stop_after_s
+    options = workers.options
     if not missing:
         return durations_s
     with shown(len(order) - len(missing), len(order)) as display:
-        if session.has_floor:
+        if options.with_floor and workers.profiler.timed:
             display.note("measuring the dispatch floor")
             # Now, so that the first repetition takes no longer than the others and what is left is estimated well.
-            _ = session.floor
-        for repetition in missing:
-            started = time.monotonic()
-            if durations_s and stop_after_s is not None and started - begun + max(durations_s) > stop_after_s:
-                break
-            arm, pair, directory = repetition.arm, repetition.pair, repetition.directory(output)
+            floor.beside(workers)
+        for repetition in sittings.within(missing, options.stop_after_s):
+            arm, pair, directory = repetition.arm, repetition.pair, repetition.directory
             display.begins(f"{arm.name}, pair {pair}")
             crash_log = directory.with_name(f"{directory.name}.log")
             crash_log.unlink(missing_ok=True)
-            own = dataclasses.replace(session, options=dataclasses.replace(session.options, variant=arm.variant))
+            own = dataclasses.replace(
+                workers, options=dataclasses.replace(options, variant=arm.variant), crash_log=crash_log
+            )
             place = RepetitionRecord(arm=arm.name, pair=pair, sequence=repetition.sequence)
+            started = time.monotonic()
             try:
                 with run_dir.new(directory) as temporary:
-                    record_into(own, temporary, crash_log=crash_log, repetition=place)
+                    record_into(own, temporary, place)
             except ProfkitError as error:
                 if not display.done and not crash_log.exists():
                     raise _RefusedError(str(error), error.exit_code) from error
@@ -245,10 +252,10 @@ class _RefusedError(ProfkitError):
     """The first repetition was refused before anything ran, so that the same command would be refused again."""
 
 
-def _mark_stalled(arms: Sequence[PlannedArm], order: Sequence[Repetition], output: Path) -> None:
+def _mark_stalled(arms: Sequence[PlannedArm], order: Sequence[Repetition]) -> None:
     """Write the `set_aside` field of every repetition, decided from all of its arm."""
     for arm in arms:
-        jobs = [[run_dir.load(path) for path in own.runs(output)] for own in order if own.arm == arm]
+        jobs = [[run_dir.load(path) for path in own.runs] for own in order if own.arm == arm]
         verdicts = judge([[run.record for run in job] for job in jobs])
         for job, verdict in zip(jobs, verdicts, strict=True):
             for run in job:

@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 CHUNK = 1 << 24
 
 
-def complete(record: RunRecord, directory: Path, trace: str) -> RunRecord:
-    """`record` with who captured it, and which files.
+def finish(record: RunRecord, directory: Path, trace: str) -> RunRecord:
+    """Write run.json, the last file of a capture: `record` with who captured it, and which files; returns it.
 
     Args:
         directory: holds the run's files and nothing else.
         trace: the name of the one that the readers open.
     """
     files = sorted(path.name for path in directory.iterdir())
-    return msgspec.structs.replace(
+    record = msgspec.structs.replace(
         record,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         profkit=__version__,
@@ -65,6 +65,8 @@ def complete(record: RunRecord, directory: Path, trace: str) -> RunRecord:
         files=files,
         trace_sha256=run_dir.trace_digests(directory, trace, files),
     )
+    run_dir.write_record(directory, record)
+    return record
 
 
 def quartiles(values_us: Sequence[float]) -> QuartilesRecord:

@@ -9,16 +9,19 @@ import hashlib
 import json
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from profkit.errors import ProfkitError, without_controls
 from profkit.runs import run_dir
 
 if TYPE_CHECKING:
     import rich.progress
+
+T = TypeVar("T")
 
 
 def source_digest(spec: str) -> str | None:
@@ -86,6 +89,18 @@ def locked(output: Path) -> Iterator[None]:
         if not is_ours:
             raise ProfkitError(f"Another profkit is recording into {output}. Wait for it, or end it.")
         yield
+
+
+def within(missing: Sequence[T], stop_after_s: float | None) -> Iterator[T]:
+    """The units that may begin: the first always, another one while the longest so far would still fit."""
+    begun = time.monotonic()
+    longest_s = 0.0
+    for place, unit in enumerate(missing):
+        started = time.monotonic()
+        if place and stop_after_s is not None and started - begun + longest_s > stop_after_s:
+            return
+        yield unit
+        longest_s = max(longest_s, time.monotonic() - started)
 
 
 class Progress:

@@ -19,7 +19,7 @@ from types import TracebackType
 import msgspec
 
 from profkit.capture import process, profilers
-from profkit.capture.options import FLOOR_WORKLOAD, Job, Result, read_job
+from profkit.capture.options import FLOOR_WORKLOAD, Job, Result
 from profkit.errors import ProfkitError
 from profkit.model.run import WorkloadRecord
 from profkit.model.workload import BuildContext, Step, resolve_shapes, resolve_variant
@@ -83,21 +83,13 @@ def _record(job: Job, build_on: Callable[[str], Step]) -> Result:
         return Result(record=profiler.record(job, build_on), backend=backend())
 
 
-def write_result(job: Job, result: Result) -> None:
-    """Write the result; a reader sees all of it or no file."""
-    file = job.file("result.json")
-    partial_file = file.with_suffix(".part")
-    partial_file.write_bytes(msgspec.json.encode(result))
-    partial_file.replace(file)
-
-
 def _report_crash(job: Job) -> None:
     """Make an exception that nothing handles leave its one line in the result file, beside its traceback in the log."""
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         traceback.print_exception(kind, error, trace)
         first_line = "".join(f": {line}" for line in str(error).strip().splitlines()[:1])
-        write_result(job, Result(crash=f"{kind.__name__}{first_line}"))
+        job.finish(Result(crash=f"{kind.__name__}{first_line}"))
 
     sys.excepthook = hook
 
@@ -115,16 +107,16 @@ def _go_ahead() -> bool:
 
 def main(path: str) -> int:
     """Run the job in file `path`; 0 when its result is written, 2 for an error that the user can mend."""
-    job = read_job(Path(path))
+    job = Job.read(Path(path))
     job.file("pid").write_text(str(os.getpid()), encoding="utf-8")
     process.end_with(job.parent_pid)
     _report_crash(job)
     if job.held and not _go_ahead():
         return 2
     try:
-        write_result(job, run(job))
+        job.finish(run(job))
     except ProfkitError as error:
-        write_result(job, Result(error=str(error)))
+        job.finish(Result(error=str(error)))
         return 2
     except SystemExit as error:
         # A workload that leaves has left no result, whatever its status; no hook sees this exception.

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from fnmatch import fnmatch
@@ -68,7 +68,7 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
         if missing:
             done, total = len(regions) - len(missing), len(regions)
             with sittings.shown(done, total, "region", kept=output is not None) as display:
-                for number in _within(missing, stop_after_s):
+                for number in sittings.within(missing, stop_after_s):
                     regions[number] = region = _measure(plan, number, clock, warmers, display)
                     if output is not None:
                         write_json(records.region_file(output, number, region.name), msgspec.to_builtins(region))
@@ -140,18 +140,6 @@ def _identity(head: Sweep) -> dict[str, Any]:
         "device": head.device.name,
         "versions": head.versions,
     }
-
-
-def _within(missing: Sequence[int], stop_after_s: float | None) -> Iterator[int]:
-    """The regions that may begin: the first always, another one while the longest so far would still fit."""
-    begun = time.monotonic()
-    longest_s = 0.0
-    for place, number in enumerate(missing):
-        started = time.monotonic()
-        if place and stop_after_s is not None and started - begun + longest_s > stop_after_s:
-            return
-        yield number
-        longest_s = max(longest_s, time.monotonic() - started)
 
 
 def _measure(

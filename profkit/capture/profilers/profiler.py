@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from profkit.capture.device import TorchProbe
     from profkit.capture.options import Job, Options, Recording
-    from profkit.model.run import MessageRecord, ProfilerRecord, RunRecord, VersionsRecord
+    from profkit.model.run import MessageRecord, ProfilerRecord, RunRecord, StepTimesRecord, VersionsRecord
     from profkit.model.workload import Scope, Step
 
 GraphTrace = Literal["node", "graph"]
@@ -27,12 +27,7 @@ COMMAND, FLOOR = "a command", "the dispatch floor"
 
 @dataclass(frozen=True)
 class Kept:
-    """What a recording left in the run directory.
-
-    Args:
-        trace: the name of the file that the readers open.
-        warnings: for run.json.
-    """
+    """What a recording left in the run directory: the name of the file that the readers open, warnings for run.json."""
 
     trace: str
     warnings: Sequence[MessageRecord] = ()
@@ -40,15 +35,11 @@ class Kept:
 
 @dataclass(frozen=True)
 class State:
-    """What `profkit doctor` says of one profiler.
-
-    Args:
-        usable: whether it can record a workload here.
-        version: its version, None where it is not there.
-        says: what it gives, or what is wrong and how to mend it.
-    """
+    """What `profkit doctor` says of one profiler: whether it can record a workload here; what it gives, or what is
+    wrong and how to mend it."""
 
     usable: bool
+    #: None where it is not there.
     version: str | None
     says: str
 
@@ -110,11 +101,7 @@ class Profiler(ABC):
 
     @classmethod
     def scope(cls, api: str) -> tuple[Scope, str]:
-        """How ranges reach it, and the name and version of that for run.json.
-
-        Args:
-            api: its `ranges_api`.
-        """
+        """How ranges reach it, and the name and version of that for run.json; `api` is its `ranges_api`."""
         from profkit.capture.graph import torch_nvtx_range
 
         del api
@@ -173,6 +160,15 @@ class Profiler(ABC):
         (recording.work / self.trace_file).rename(directory / self.trace_file)
         return Kept(self.trace_file)
 
+    def graph_times(self, recording: Recording, replays: int) -> StepTimesRecord:
+        """The step in each replay, from an export of whole graphs; of a profiler that takes ``--graph-level``.
+
+        Raises:
+            ProfkitError: the export has none, or other than `replays`, so that something else is among them or some are
+                lost.
+        """
+        raise NotImplementedError
+
     @property
     def arguments(self) -> list[str]:
         """Its flags for run.json, without values that a user gave."""
@@ -183,11 +179,7 @@ class Profiler(ABC):
         """Its version for run.json, given the worker's ``versions``."""
 
     def description(self, recorded: RunRecord) -> ProfilerRecord:
-        """The `profiler` field of run.json.
-
-        Args:
-            recorded: what the worker knows of it: its versions, and what pushed its ranges (None for a command).
-        """
+        """The `profiler` field of run.json, from what the worker knows of it: versions, and what pushed its ranges."""
         from profkit.model.run import ProfilerRecord, VersionsRecord
 
         return ProfilerRecord(
