@@ -143,7 +143,8 @@ def capture(
 ) -> None:
     """Record a workload, or any command given after --, into a run directory."""
     from profkit.capture.options import DEFAULT_PAIRS, RANK_TIMEOUT_S, Options
-    from profkit.commands.capture import capture_command, capture_workload, on_ranks
+    from profkit.capture.workers import on_ranks
+    from profkit.commands.capture import capture_command, capture_workload
 
     trailing: Trailing = context.obj
     if trailing.command is not None:

@@ -24,7 +24,6 @@ from profkit.capture.sittings import check_same, locked, shown, source_digest
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 from profkit.model.run import MessageRecord, RepetitionRecord, RunRecord
-from profkit.model.workload import resolve_variant
 from profkit.runs import planned as planned_file
 from profkit.runs import run_dir
 from profkit.runs.planned import PLAN_FILE, SCHEMA, CapturePlan, PlannedArm
@@ -62,12 +61,14 @@ class Repetition:
         return all(run_dir.is_run(run) for run in self.runs)
 
 
-def make_arms(variant: str, against: str | None) -> tuple[PlannedArm, ...]:
+def make_arms(variant: str | None, against: str | None) -> tuple[PlannedArm, ...]:
     """The arms of a repeated capture: one, or two that may be of one variant (an A/A control).
 
     Raises:
-        ProfkitError: a variant that cannot name a directory.
+        ProfkitError: no variant, as a user's file may leave it, or one that cannot name a directory.
     """
+    if variant is None:
+        raise ProfkitError("Give --variant: the arms of a repeated capture are named after their variants.")
     for name in (variant, against or variant):
         if Path(name).name != name or name.startswith("."):
             raise ProfkitError(f"The variant {name!r} cannot name an arm's directory. Rename it in the workload.")
@@ -134,9 +135,8 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
     """
     begun, existed = _begun(output), output.exists()
     with process.terminable():
-        variant, against = _variants(options)
-        workers = begin(dataclasses.replace(options, variant=variant))
-        arms = make_arms(variant, against)
+        workers = begin(options)
+        arms = make_arms(workers.options.variant, workers.options.against)
         described = msgspec.to_builtins(describe(workers.options, arms))
         order = interleaved(arms, workers.options, output)
         with locked(output):
@@ -174,19 +174,6 @@ def _begun(output: Path) -> bool:
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise ProfkitError(f"{output} exists and holds no repeated capture (no {PLAN_FILE}). Choose another -o.")
     return False
-
-
-def _variants(options: Options) -> tuple[str, str | None]:
-    """The variants of both arms; checked here for a shipped workload, by the worker for a user's file."""
-    against = options.against
-    if options.is_file:
-        if options.variant is None:
-            raise ProfkitError("Give --variant: the arms of a repeated capture are named after their variants.")
-        return options.variant, against
-    from profkit import kernels
-
-    workload = kernels.load(options.workload)
-    return resolve_variant(workload, options.variant), None if against is None else resolve_variant(workload, against)
 
 
 def _start_over(output: Path) -> None:

@@ -62,7 +62,7 @@ class Finished:
 def begin(options: Options) -> Workers:
     """Check `options` and choose the profiler.
 
-    A shipped workload's variant and shapes are checked here too, before anything is started.
+    A shipped workload's variants and shapes are checked here too, before anything is started.
 
     Raises:
         ProfkitError: options that cannot be, or the profiler asked for is not here.
@@ -71,13 +71,14 @@ def begin(options: Options) -> Workers:
 
     if not options.is_file:
         workload = kernels.load(options.workload)
-        resolve_variant(workload, options.variant)
+        against = None if options.against is None else resolve_variant(workload, options.against)
+        options = dataclasses.replace(options, variant=resolve_variant(workload, options.variant), against=against)
         resolve_shapes(workload, options.shapes, options.nproc or 1)
     profiler, why = profilers.choose(options)
-    chosen = dataclasses.replace(options, profiler=profiler.name)
+    options = dataclasses.replace(options, profiler=profiler.name)
     if not profiler.timed:
-        chosen = dataclasses.replace(chosen, replays=1, warmup=0)
-    return Workers(chosen, profiler, why)
+        options = dataclasses.replace(options, replays=1, warmup=0)
+    return Workers(options, profiler, why)
 
 
 def capture(options: Options, output: Path, *, force: bool) -> Finished:
@@ -171,6 +172,8 @@ def capture_command(command: Sequence[str], options: Options, output: Path, *, f
     Raises:
         ProfkitError: no such profiler here, flags that profkit sets itself, a program that is not there, or no trace.
     """
+    if not command:
+        raise ProfkitError("Nothing to run after `--`. Give a command: profkit capture -o DIR -- python app.py")
     if shutil.which(command[0]) is None:
         raise ProfkitError(f"{command[0]} is not a program that can be run: not found, or not executable.")
     recorder, _ = profilers.choose(options, profilers.COMMAND)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import socket
@@ -42,20 +43,26 @@ def rank_environment(rank: int, world_size: int, master_port: int, base: Mapping
     }
 
 
-def under_torchrun() -> tuple[int, int] | None:
-    """This process's rank and their number where torchrun started it; None elsewhere, or for one process alone.
+def on_ranks(options: Options) -> Options | None:
+    """`options` for a process that torchrun may have started; None where another process captures for it.
+
+    The ranks of a capture are complete or absent together, so one profkit starts all of them: rank 0's, as ``--nproc``
+    does. Those of the other ranks have nothing to do.
 
     Raises:
-        ProfkitError: torchrun runs on several hosts.
+        ProfkitError: torchrun started another number of processes than ``--nproc`` asks for, or on several hosts.
     """
-    names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    values = [os.environ.get(name, "") for name in names]
+    values = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")]
     if "TORCHELASTIC_RUN_ID" not in os.environ or not all(value.isdigit() for value in values):
-        return None
+        return options
     rank, size, local = map(int, values)
     if size != local:
         raise ProfkitError(f"torchrun started {size} ranks, {local} of them here. profkit captures ranks of one host.")
-    return None if size == 1 else (rank, size)
+    if size == 1:
+        return options
+    if options.nproc not in (None, size):
+        raise ProfkitError(f"--nproc {options.nproc}, but torchrun started {size} processes. Leave one of them out.")
+    return dataclasses.replace(options, nproc=size) if rank == 0 else None
 
 
 @dataclass(frozen=True)
