@@ -24,7 +24,6 @@ from profkit.errors import ProfkitError
 from profkit.model.outputs import OUTPUTS_FILE, OutputNumbers, write
 from profkit.model.run import (
     CompilesRecord,
-    DeviceRecord,
     DigestsRecord,
     MessageRecord,
     ProfilerRecord,
@@ -33,7 +32,6 @@ from profkit.model.run import (
     ReferencesRecord,
     RunRecord,
     StepTimesRecord,
-    VersionsRecord,
     WorkloadRecord,
 )
 from profkit.model.wording import counted
@@ -145,8 +143,8 @@ def of_step(
             name=options.name, layers=len(step.layers), source="file" if options.is_file else "shipped"
         ),
         profiler=ProfilerRecord(ranges=ranges),
-        device=DeviceRecord(**describe_device()),
-        versions=VersionsRecord(**describe_versions()),
+        device=describe_device(),
+        versions=describe_versions(),
         seed=options.seed,
         warmup=options.warmup,
         replays=options.replays,

@@ -10,7 +10,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,7 +78,7 @@ def _record(job: Job, build_on: Callable[[str], Step]) -> Result:
         join(job, gpu=gpu)
     with torch.no_grad():
         if profiler is None:
-            return Result(record=time_untraced(job, partial(build_on, "cuda")))
+            return Result(record=time_untraced(job, build_on))
         return Result(record=profiler.record(job, build_on), backend=backend())
 
 

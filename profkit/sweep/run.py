@@ -18,7 +18,6 @@ import msgspec
 from profkit._version import __version__
 from profkit.capture import process, sittings
 from profkit.errors import ProfkitError
-from profkit.model.run import DeviceRecord
 from profkit.runs.whole_files import write_json
 from profkit.sweep import records, warm
 from profkit.sweep.plan import Options, Plan, make_plan
@@ -194,6 +193,7 @@ def _head(plan: Plan, clock: Clock, start_s: float) -> Sweep:
     from profkit.sweep.region import protocol
 
     options = plan.options
+    described = {name: text for name, text in msgspec.structs.asdict(describe_versions()).items() if name != "driver"}
     return Sweep(
         workload=SweptWorkload(
             name=Path(options.workload).name,
@@ -201,8 +201,8 @@ def _head(plan: Plan, clock: Clock, start_s: float) -> Sweep:
             source="file" if ":" in options.workload else "shipped",
             sources=source_digests(options.workload),
         ),
-        device=msgspec.convert(describe_device() if options.device == "cuda" else CPU, DeviceRecord),
-        versions={"profkit": __version__, **describe_versions()},
+        device=describe_device() if options.device == "cuda" else CPU,
+        versions={"profkit": __version__, **described},
         seed=options.seed,
         date=_now(),
         parameters={

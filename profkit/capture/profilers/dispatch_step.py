@@ -105,8 +105,8 @@ def record(job: Job, step: Step) -> RunRecord:
     content = {
         "schema": SCHEMA,
         "run_bodies": run_bodies,
-        "torch": versions["torch"],
-        "triton": versions["triton"],
+        "torch": versions.torch,
+        "triton": versions.triton,
         "ranges": recording.ranges,
         "ops": recording.ops,
     }

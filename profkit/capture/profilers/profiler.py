@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class Profiler(ABC):
         from profkit.capture.graph import record_traced
 
         scope, ranges = cls.scope(job.ranges_api)
-        return record_traced(job, partial(build_on, "cuda"), scope, ranges, partial(cls.window, job))
+        return record_traced(job, build_on, scope, ranges, cls.window(job))
 
     @classmethod
     def scope(cls, api: str) -> tuple[Scope, str]:
