@@ -51,8 +51,8 @@ def workers_under(profiler: Profiler) -> Workers:
 
 
 def beside(workers: Workers) -> FloorRecord | MessageRecord | None:
-    """The floor of a capture by `workers`, measured once a process, or why it could not be; None where it is not
-    wanted or the profiler has no times."""
+    """The floor of a capture by `workers`, measured once a process, or why it could not be; None where it is not wanted
+    or the profiler has no times."""
     return _beside(workers.profiler) if workers.options.with_floor and workers.profiler.timed else None
 
 
@@ -65,10 +65,7 @@ def _beside(profiler: Profiler) -> FloorRecord | MessageRecord:
 
 
 def measure(profiler: Profiler) -> FloorRecord:
-    """Measure the floor in two processes; takes some ten seconds. Returns the `floor` field of run.json.
-
-    Args:
-        profiler: records the traced half.
+    """The floor, measured in two processes in some ten seconds; `profiler` records the traced half.
 
     Raises:
         ProfkitError: a worker failed, or the profiler did not record every kernel.
@@ -102,9 +99,7 @@ def traced_times(
 ) -> dict[str, tuple[list[float], list[float]]]:
     """Each kernel's durations, and its gaps between rows of one replay, in µs.
 
-    Args:
-        trace: of `replays` replays of the floor's graph.
-        nodes: of each kernel in that graph.
+    The trace is of so many `replays` of a graph with so many `nodes` of each kernel.
 
     Raises:
         ProfkitError: the trace holds another number of rows, so that the profiler did not record the graph's nodes.

@@ -75,11 +75,8 @@ def record_traced(
 ) -> RunRecord:
     """Capture and replay the step inside the profiler's window, then digest its outputs after one more replay.
 
-    The refresh before each replay runs inside the window but outside the replay's range and outside the graph.
-
-    Args:
-        scope: pushes ranges; `ranges` is its name for run.json.
-        window: what the profiler records.
+    The refresh before each replay runs inside the window but outside the replay's range and outside the graph. `ranges`
+    is the name of `scope` for run.json.
     """
     watch = CompileWatch()
     step, stream, line_up = prepared(job, build_on)
@@ -163,10 +160,7 @@ def replay_us(graph: torch.cuda.CUDAGraph, line_up: Callable[[], None] = lambda:
 
 
 def join(job: Job, *, gpu: bool) -> None:
-    """Make the default process group of this job's ranks.
-
-    Args:
-        gpu: over NCCL, with the GPU of the rank's number; else over gloo.
+    """Make the default process group of this job's ranks: over NCCL with the GPU of the rank's number, or over gloo.
 
     Raises:
         ProfkitError: there is no GPU of that number.

@@ -27,26 +27,19 @@ DEFAULT_PAIRS = 7
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for. A worker gets it as it is: variant and shapes are resolved there, where a user's file is
-    imported, and never in the process that the user has started.
+    """What the user asked for: fields are the options of `profkit capture`, whose help says what they are. A worker gets it
+    as it is: variant and shapes are resolved there, where a user's file is imported, and never in the process that the
+    user has started.
 
     Args:
         workload: a shipped name or ``path/file.py:name``; "" for a command.
-        variant: None takes the workload's first.
-        shapes: ``name=value`` texts.
-        profiler: one of `profkit.capture.profilers.names`; once it is chosen, not ``auto``.
-        profiler_args: of a command, more flags for the profiler's own tool, quoted as in a shell.
-        replays: a profiler without times runs the step once.
-        warmup: runs before the graph is captured, outside the recorded window; the first of them compiles kernels.
-        run_bodies: a profiler that counts executes kernel bodies (in Triton's interpreter) instead of skipping them.
-        graph_level: time the step at graph level too.
-        nproc: ranks, a process and a GPU each; None for one process that is in no process group.
-        rank_timeout_s: how long the processes of all ranks may take together, each time they are started.
-        keep_report: keep the tool's own report beside its export.
-        with_floor: measure the dispatch floor, once a sitting.
+        profiler: once it is chosen, not ``auto``.
+        replays, warmup: before the graph is captured and outside the recorded window some runs compile kernels; a profiler
+            without times runs the step once.
+        nproc: None for one process that is in no process group.
+        rank_timeout_s: of the processes of all ranks together, each time they are started.
         pairs: of a repeated capture, the repetitions of each arm; None for a single capture.
         against: of a repeated capture, the second arm's variant; None repeats one arm.
-        stop_after_s: begin no repetition that would end later than this after the start; None for no limit.
     """
 
     workload: str
@@ -74,7 +67,7 @@ class Options:
 
     @property
     def needs(self) -> list[str]:
-        """The options given that not every profiler takes, see `profkit.capture.profilers.Profiler.takes`."""
+        """The options given that not every profiler takes, see `Profiler.takes`."""
         given = {
             "--nproc": self.nproc is not None,
             "--run-bodies": self.run_bodies,
@@ -91,12 +84,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Recording:
-    """One recorded process.
+    """One recorded process: where the profiler wrote, and how it ended, in words.
 
     Args:
-        work: the directory that the profiler wrote to.
         log: what the process and its profiler printed, empty for a command; exports add to it.
-        ended: how the profiler around it ended, in words.
     """
 
     work: Path
@@ -105,11 +96,11 @@ class Recording:
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker's result file holds.
+    """What a worker's result file holds; nothing else beside an error or a crash.
 
     Args:
-        error: what the user can mend; nothing else is there then.
-        crash: the first line of an exception that nothing handled; nothing else is there then.
+        error: what the user can mend.
+        crash: the first line of an exception that nothing handled.
         record: run.json, as far as the worker knows it.
         backend: what the process group runs over; None where there is none.
         samples_us: of the ``floor`` recorder: kernel to the time of one node in each replay.
@@ -132,12 +123,10 @@ class Job:
     """One worker process's task; it travels as a file.
 
     Args:
-        options: of the capture, its profiler chosen.
         recorder: a profiler's name, ``untraced`` (CUDA events) or ``floor`` (CUDA events around graphs of kernels that
             do nothing).
         directory: where its files lie.
-        ranges_api: which API pushes ranges, see `profkit.capture.profilers.Profiler.ranges_api`.
-        rank: this process among those of ``--nproc``.
+        ranges_api: which API pushes ranges, see `Profiler.ranges_api`.
         master_port: where rank 0 listens while the process group is made.
         parent_pid: the process that started the job; its end is the worker's.
     """

@@ -47,13 +47,7 @@ _SAFETENSORS = {
 
 @dataclass(frozen=True)
 class Raw:
-    """A tensor's bytes.
-
-    Args:
-        dtype: as torch names it.
-        shape: of the tensor.
-        data: uint8, one axis, row-major.
-    """
+    """A tensor's dtype, as torch names it, its shape, and its bytes: row-major, one axis."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -80,8 +74,7 @@ def of_tensor(tensor: torch.Tensor) -> Raw:
 def numbers(outputs: Mapping[str, T], raw: Callable[[T], Raw]) -> dict[str, OutputNumbers]:
     """The numbers of all `outputs`, in order of name; blocks hold as many rows as `MOST_BLOCKS` asks for.
 
-    Args:
-        outputs: each has a ``shape``; only one at a time is made `raw`.
+    Each output has a ``shape``, and only one at a time is made `raw`.
     """
     shaped: Mapping[str, Any] = outputs
     counts = [count_rows(tuple(output.shape)) for output in shaped.values()]

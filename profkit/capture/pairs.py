@@ -125,10 +125,8 @@ class Finished:
 
 
 def capture(options: Options, output: Path, *, force: bool) -> Finished:
-    """Record what is missing of a repeated capture at `output`; once nothing is, mark what stalled.
-
-    Args:
-        force: start over where `output` holds a repeated capture already.
+    """Record what is missing of a repeated capture at `output`, or with `force` all of it; once nothing is, mark what
+    stalled.
 
     Raises:
         ProfkitError: bad options, a capture begun with other options, a repetition that fails (those before it stay).
@@ -177,7 +175,7 @@ def _begun(output: Path) -> bool:
 
 
 def _start_over(output: Path) -> None:
-    """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else.
+    """Remove what a repeated capture has left in `output`, if any: its plan and its arms.
 
     Raises:
         ProfkitError: something else lies in an arm; nothing is removed.
@@ -264,11 +262,7 @@ MINIMUM = 4
 
 
 def outliers(medians_us: Sequence[float]) -> list[bool]:
-    """For each untraced median of one arm whether it is an outlier.
-
-    Args:
-        medians_us: one for each repetition of the arm, in µs.
-    """
+    """For each untraced median of one arm whether it is an outlier."""
     if len(medians_us) < MINIMUM:
         return [False] * len(medians_us)
     center = statistics.median(medians_us)
@@ -280,10 +274,8 @@ def outliers(medians_us: Sequence[float]) -> list[bool]:
 def judge(jobs: Sequence[Sequence[RunRecord]]) -> list[MessageRecord | None]:
     """The `set_aside` field for each repetition of one arm, None for those that are kept.
 
-    A compilation inside the window sets a repetition aside first, and it is left out where the others are judged.
-
-    Args:
-        jobs: for every repetition of the arm the run.json of each of its ranks, which are set aside together.
+    A compilation inside the window sets a repetition aside first, and it is left out where the others are judged. The
+    ranks of one, whose run.json `jobs` holds, are set aside together.
     """
     verdicts = [compiled_inside(job) for job in jobs]
     medians_us = {

@@ -45,7 +45,7 @@ def started(
 
     Args:
         log: takes stdout and stderr; None leaves the child ours, and our stdin.
-        env: the child's environment; the parent's where None.
+        env: ours where None.
         held: its stdin is a pipe from us, for `tell`; else, with a log, it is empty.
 
     Raises:

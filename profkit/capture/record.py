@@ -49,9 +49,7 @@ CHUNK = 1 << 24
 def finish(record: RunRecord, directory: Path, trace: str) -> RunRecord:
     """Write run.json, the last file of a capture: `record` with who captured it, and which files; returns it.
 
-    Args:
-        directory: holds the run's files and nothing else.
-        trace: the name of the one that the readers open.
+    `directory` holds the run's files and nothing else; the readers open `trace`.
     """
     files = sorted(path.name for path in directory.iterdir())
     record = msgspec.structs.replace(
@@ -219,12 +217,10 @@ def source_commit() -> str | None:
 
 
 def deviation(output: torch.Tensor, reference: torch.Tensor, rtol: float, atol: float) -> float:
-    """The largest ``|output - reference| / (atol + rtol * |reference|)``: at most 1 is within the tolerance.
+    """The largest ``|output - reference| / (atol + rtol * |reference|)`` of two tensors of one shape, on any device: at
+    most 1 is within the tolerance.
 
     Equal values, NaN and infinities among them, deviate by 0; a NaN or infinity on one side alone by infinity.
-
-    Args:
-        output, reference: of one shape, on any device.
     """
     import torch
 

@@ -45,11 +45,9 @@ NO_GPU_WORK = "no-gpu-work"
 
 @dataclass(frozen=True)
 class Finished:
-    """A capture that is complete.
+    """A capture that is complete: run.json of every rank, and why its profiler was used ("" for a command).
 
     Args:
-        records: run.json of every rank.
-        why: why its profiler was used; "" for a command.
         exit_code: a command's own; 128 + n where signal n ended it.
     """
 
@@ -82,11 +80,7 @@ def begin(options: Options) -> Workers:
 
 
 def capture(options: Options, output: Path, *, force: bool) -> Finished:
-    """Run a workload under a profiler and leave the run directory `output`, complete or not at all.
-
-    Raises:
-        ProfkitError: bad options, a profiler that is not here, a workload that fails, an output that exists.
-    """
+    """Run a workload under a profiler and leave the run directory `output`, complete or not at all."""
     with process.terminable(), run_dir.new(output, force=force) as directory:
         workers = dataclasses.replace(begin(options), crash_log=output.with_name(output.name + ".log"))
         records = record_into(workers, directory)
@@ -96,9 +90,7 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
 def record_into(workers: Workers, directory: Path, repetition: RepetitionRecord | None = None) -> list[RunRecord]:
     """Run the workload once and fill `directory`, each run.json last; returns run.json of every rank.
 
-    Args:
-        directory: empty; becomes the run directory, or with ``--nproc`` the parent of the ranks' ``0``, ``1``…
-        repetition: the `repetition` field of run.json.
+    `directory` is empty; it becomes the run directory, or with ``--nproc`` the parent of the ranks' ``0``, ``1``…
     """
     options, profiler, nproc = workers.options, workers.profiler, workers.options.nproc
     job_name = secrets.token_hex(8)
@@ -127,8 +119,7 @@ def record_into(workers: Workers, directory: Path, repetition: RepetitionRecord 
 def _record(workers: Workers, own: Recorded, whole: StepTimesRecord | MessageRecord | None) -> RunRecord:
     """run.json of one process, but for its files and what it is among others.
 
-    Args:
-        whole: the step at graph level, or why there is none; None where it was not asked for.
+    `whole` is the step at graph level, or why there is none.
     """
     profiler, empty = workers.profiler, floor.beside(workers)
     traced, held = own.traced.record, own.held.record if own.held else None
@@ -165,9 +156,7 @@ def _record(workers: Workers, own: Recorded, whole: StepTimesRecord | MessageRec
 def capture_command(command: Sequence[str], options: Options, output: Path, *, force: bool) -> Finished:
     """Run `command` under a profiler and leave the run directory `output`, also where the command fails.
 
-    Args:
-        command: program and arguments; stdin, stdout and stderr are the caller's own.
-        options: its profiler and `profiler_args` count.
+    Its stdin, stdout and stderr are the caller's own; of `options` the profiler and `profiler_args` count.
 
     Raises:
         ProfkitError: no such profiler here, flags that profkit sets itself, a program that is not there, or no trace.
@@ -216,11 +205,7 @@ def capture_command(command: Sequence[str], options: Options, output: Path, *, f
 
 
 def _holds_gpu_work(trace: Path) -> bool:
-    """Whether a trace holds GPU work.
-
-    Raises:
-        ProfkitError: it cannot be read.
-    """
+    """Whether a trace, which must be readable, holds GPU work."""
     from profkit import readers
 
     return len(readers.read(trace).ops) > 0

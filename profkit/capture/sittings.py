@@ -40,10 +40,7 @@ def source_digest(spec: str) -> str | None:
 
 
 def check_same(output: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to go on with what was begun otherwise.
-
-    Args:
-        what: is begun in `output`, with its article.
+    """Refuse to go on with `what` (with its article) that was begun otherwise in `output`.
 
     Raises:
         ProfkitError: the plans differ; names every difference.
@@ -106,11 +103,7 @@ def within(missing: Sequence[T], stop_after_s: float | None) -> Iterator[T]:
 class Progress:
     """How far units of work are: a bar that names what runs now; or a line when one begins and one when it has ended.
 
-    Args:
-        done: units that were there before.
-        total: all of them.
-        unit: what one is called.
-        bar: of one task, on a terminal.
+    `done` of them were there before; `unit` is what one is called, `bar` of one task, on a terminal.
     """
 
     def __init__(

@@ -147,10 +147,8 @@ class Workers:
 
     Args:
         options: the user's, with the profiler that was chosen.
-        profiler: what records.
-        why: why it does, one clause for the user.
+        why: why it was, one clause for the user.
         crash_log: where the log of a worker that fails is kept; None keeps none.
-        graph_trace: what the profiler records of graphs.
     """
 
     options: Options
@@ -162,8 +160,7 @@ class Workers:
     def jobs(self, work: Path, recorder: str | None = None) -> list[Job]:
         """One job a rank, each with a directory of its own below `work`; the ranks meet at a port that nothing uses.
 
-        Args:
-            recorder: ``untraced`` or ``floor``; else they are the profiler's.
+        They are the profiler's, or those of another `recorder`.
         """
         port = free_port() if self.options.nproc is not None else 0
         name, api = recorder or self.profiler.name, "" if recorder else self.profiler.ranges_api
@@ -188,11 +185,8 @@ class Workers:
     def record(self, work: Path, then: str | None = None) -> list[Recorded]:
         """Run the profiler's jobs below `work`, all ranks together, and export what its tool left.
 
-        Held workers import torch while the profiled ones run, and are released when those have ended: no two jobs ever
-        use a GPU at once. The exports, which need no GPU, run beside them.
-
-        Args:
-            then: the recorder of held workers that go on afterwards: ``untraced`` or ``floor``; None for none.
+        Held workers of the recorder `then` import torch while the profiled ones run, and are released when those have
+        ended: no two jobs ever use a GPU at once. The exports, which need no GPU, run beside them.
 
         Raises:
             ProfkitError: a worker failed, or they did not end in time; the others are ended.

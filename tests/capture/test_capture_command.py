@@ -167,6 +167,7 @@ def test_a_profiler_that_refuses_its_flags_is_not_taken_for_the_command(tmp_path
         (["--", "no-such-program-anywhere"], "no-such-program-anywhere is not a program"),
         (["toy", "--", "true"], "either a workload (toy) or a command"),
         ([], "Give a workload"),
+        (["--seed", "1", "--graph-level", "--", "true"], "--seed, --graph-level: such options belong to a workload"),
         (["--nsys-args", "--stats=true", "toy"], "belongs to `profkit capture -- CMD`"),
     ],
 )

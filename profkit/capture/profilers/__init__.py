@@ -89,11 +89,7 @@ def choose(options: Options, what: str | None = None) -> tuple[Profiler, str]:
 
 
 def _first_usable(profilers: Sequence[type[Profiler]], options: Options | None = None) -> tuple[Profiler, str]:
-    """The first of `profilers` that can be used here, and why that.
-
-    Raises:
-        ProfkitError: none can; says why the first cannot.
-    """
+    """The first of `profilers` that can be used here, and why that; raises why the first cannot."""
     first: ProfkitError | None = None
     for profiler in profilers:
         try:
@@ -106,11 +102,7 @@ def _first_usable(profilers: Sequence[type[Profiler]], options: Options | None =
 
 
 def for_floor_of(profiler: Profiler) -> Profiler:
-    """What records the floor of a capture by `profiler`: that, or else another for the same devices.
-
-    Raises:
-        ProfkitError: it cannot be used here.
-    """
+    """What records the floor of a capture by `profiler`: that, or else another for the same devices."""
     if FLOOR in profiler.takes:
         return profiler
     return _first_usable([one for one in PROFILERS if FLOOR in one.takes and one.vendors & profiler.vendors])[0]

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Self
 
 from profkit.capture.options import Recording
 from profkit.capture.process import describe_status, started, tail, wait
-from profkit.capture.profilers.profiler import COMMAND, FLOOR, GraphTrace, Kept, Profiler, State
+from profkit.capture.profilers.profiler import COMMAND, FLOOR, GraphTrace, Profiler, State
 from profkit.errors import ProfkitError
-from profkit.readers.arrow import Database
 from profkit.readers.installed import NSYS, Installed, export_command
 
 if TYPE_CHECKING:
@@ -49,6 +48,7 @@ class Nsys(Profiler):
 
     name = "nsys"
     vendors = frozenset({"nvidia"})
+    trace_file, report_file = TRACE_FILE, REPORT_FILE
     takes = frozenset({"--nproc", "--graph-level", "--nsys-args", COMMAND, FLOOR})
     reason = "it is here and names the layer of every launch exactly"
 
@@ -121,13 +121,9 @@ class Nsys(Profiler):
                         f"{tail(own.log) or 'it printed nothing'}. `profkit doctor` checks the installation."
                     )
 
-    def keep(self, recording: Recording, directory: Path, *, keep_report: bool) -> Kept:
-        for file in (REPORT_FILE, TRACE_FILE) if keep_report else (TRACE_FILE,):
-            (recording.work / file).rename(directory / file)
-        return Kept(TRACE_FILE)
-
     def graph_times(self, recording: Recording, replays: int) -> StepTimesRecord:
         from profkit.capture.record import step_times
+        from profkit.readers.arrow import Database
 
         with Database(recording.work / TRACE_FILE) as database:
             if not {"start", "end"} <= database.columns(_GRAPH_ROWS):

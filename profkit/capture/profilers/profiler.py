@@ -63,8 +63,10 @@ class Profiler(ABC):
     #: Of what not every profiler does: `COMMAND`, `FLOOR`, and the options ``--nproc``, ``--graph-level``,
     #: ``--run-bodies``, ``--nsys-args``.
     takes: ClassVar[frozenset[str]] = frozenset({"--nproc"})
-    #: The file in its directory that a worker writes; "" where the profiler's own tool writes the trace.
+    #: The files of a recording: the trace, that the readers open, and the tool's own report; "" where there is none of
+    #: that name.
     trace_file: ClassVar[str] = ""
+    report_file: ClassVar[str] = ""
 
     @classmethod
     @abstractmethod
@@ -88,11 +90,8 @@ class Profiler(ABC):
 
     @classmethod
     def record(cls, job: Job, build_on: Callable[[str], Step]) -> RunRecord:
-        """Record the job's step; returns run.json as far as the worker knows it, see `profkit.capture.record.of_step`.
-
-        Args:
-            build_on: makes the step on a device: ``cuda`` or ``cpu``.
-        """
+        """Record the job's step, which `build_on` makes on ``cuda`` or ``cpu``; returns run.json as far as the worker
+        knows it, see `profkit.capture.record.of_step`."""
         from profkit.capture.graph import record_traced
 
         scope, ranges = cls.scope(job.ranges_api)
@@ -124,12 +123,8 @@ class Profiler(ABC):
     def command(
         self, program: Sequence[str], work: Path, *, window: bool, graph_trace: GraphTrace = "node"
     ) -> list[str]:
-        """The command line that records `program` into the directory `work`.
-
-        Args:
-            window: record only what lies in `window`.
-            graph_trace: record each node of a graph, or whole graphs.
-        """
+        """The command line that records `program` into the directory `work`: with `window` only what lies in `window`,
+        each node of a graph or whole graphs."""
         del work, window, graph_trace
         return list(program)
 
@@ -150,21 +145,21 @@ class Profiler(ABC):
         """Move an exported recording to `directory`, scrubbed as far as this profiler can.
 
         Args:
-            keep_report: keep the tool's own report beside its export.
+            keep_report: move the tool's own report too.
 
         Raises:
             ProfkitError: there is no trace.
         """
-        del keep_report
-        (recording.work / self.trace_file).rename(directory / self.trace_file)
+        for file in (self.trace_file, self.report_file if keep_report else ""):
+            if file:
+                (recording.work / file).rename(directory / file)
         return Kept(self.trace_file)
 
     def graph_times(self, recording: Recording, replays: int) -> StepTimesRecord:
         """The step in each replay, from an export of whole graphs; of a profiler that takes ``--graph-level``.
 
         Raises:
-            ProfkitError: the export has none, or other than `replays`, so that something else is among them or some are
-                lost.
+            ProfkitError: the export has none, or other than `replays`: something else is among them, or some are lost.
         """
         raise NotImplementedError
 
