@@ -27,15 +27,16 @@ DEFAULT_PAIRS = 7
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for: fields are the options of `profkit capture`, whose help says what they are. A worker gets it
-    as it is: variant and shapes are resolved there, where a user's file is imported, and never in the process that the
-    user has started.
+    """What the user asked for: fields are the options of `profkit capture`, whose help says what they are.
+
+    A worker gets it as it is: variant and shapes are resolved there, where a user's file is imported, and never in the
+    process that the user has started.
 
     Args:
         workload: a shipped name or ``path/file.py:name``; "" for a command.
         profiler: once it is chosen, not ``auto``.
-        replays, warmup: before the graph is captured and outside the recorded window some runs compile kernels; a profiler
-            without times runs the step once.
+        replays: a profiler without times runs the step once.
+        warmup: outside the recorded window; the first of these runs compiles kernels.
         nproc: None for one process that is in no process group.
         rank_timeout_s: of the processes of all ranks together, each time they are started.
         pairs: of a repeated capture, the repetitions of each arm; None for a single capture.

@@ -7,6 +7,7 @@ decided from each arm alone, by one rule.
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 import statistics
 import time
@@ -28,6 +29,10 @@ from profkit.runs import planned as planned_file
 from profkit.runs import run_dir
 from profkit.runs.planned import PLAN_FILE, SCHEMA, CapturePlan, PlannedArm
 from profkit.runs.whole_files import write_json
+
+
+#: Of a repetition that failed, beside where it would be.
+_LOG = re.compile(r"\d+\.log")
 
 
 @dataclass(frozen=True)
@@ -183,9 +188,10 @@ def _start_over(output: Path) -> None:
     if not (output / PLAN_FILE).exists():
         return
     arms = [output / own.name for arm in planned_file.read(output).arms for own in make_arms(arm.name, None)]
-    for path in (path for arm in arms for path in arm.rglob("*") if path.is_file()):
+    for path in (path for arm in arms for path in arm.rglob("*") if path.is_symlink() or not path.is_dir()):
         around = path.parents[: len(path.relative_to(output).parts) - 1]
-        if path.suffix != ".log" and not any(run_dir.is_replaceable(one) or one.suffix == ".part" for one in around):
+        ours = _LOG.fullmatch(path.name) or any(run_dir.is_replaceable(one) or run_dir.is_part(one) for one in around)
+        if not ours:
             raise ProfkitError(
                 f"{path.parent} holds more than runs, so {output} is not started over. Choose another -o."
             )

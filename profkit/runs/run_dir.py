@@ -11,6 +11,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -175,6 +176,11 @@ def _put_in_place(temporary: Path, path: Path, force: bool) -> None:
             old.rename(path)
         raise ProfkitError(f"{path} cannot be put in place: {error.strerror}.") from None
     shutil.rmtree(old, ignore_errors=True)
+
+
+def is_part(path: Path) -> bool:
+    """Whether `path` has the name of what `new` fills."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{8}\.part", path.name) is not None
 
 
 def refuse_link(path: Path) -> None:
