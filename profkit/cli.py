@@ -98,6 +98,16 @@ def _options(
     del version
 
 
+#: The options of `profkit capture` that a command takes.
+_OF_COMMANDS = ("output", "profiler", "profiler_args", "force")
+
+
+def _is_given(context: typer.Context, name: str | None) -> bool:
+    """Whether the command line has the option `name`, and not its default only."""
+    source = context.get_parameter_source(name or "")
+    return source is not None and source.name == "COMMANDLINE"
+
+
 @app.command()
 def capture(
     context: typer.Context,
@@ -106,25 +116,29 @@ def capture(
     variant: Annotated[
         str | None, typer.Option(help="Which variant; the first if not given. A file's repetitions need it.")
     ] = None,
-    shape: Annotated[list[str] | None, typer.Option(help="name=value; once for each.")] = None,
+    shapes: Annotated[list[str] | None, typer.Option("--shape", help="name=value; once for each.")] = None,
     profiler: Annotated[str, typer.Option(help=f"{one_of(profilers.names())}.")] = "auto",
     replays: Annotated[int, typer.Option(help="Recorded replays of the graph.", callback=_COUNT)] = 20,
     warmup: Annotated[int, typer.Option(help="Runs before the graph is captured.", callback=_COUNT)] = 3,
     seed: Annotated[int, typer.Option(help="Seeds the random inputs.", callback=_SEED)] = 0,
     run_bodies: Annotated[bool, typer.Option("--run-bodies", help="dispatch: run kernel bodies on the CPU.")] = False,
-    nsys_args: Annotated[str, typer.Option(help="More flags for nsys profile, with -- CMD.")] = "",
+    profiler_args: Annotated[str, typer.Option("--nsys-args", help="More flags for nsys profile, with -- CMD.")] = "",
     against: Annotated[str | None, typer.Option(help="A second arm: this variant, captured in turns.")] = None,
     pairs: Annotated[
         int | None, typer.Option(help="Repetitions of each arm; 7 with --against.", callback=_COUNT)
     ] = None,
-    stop_after: Annotated[
+    stop_after_s: Annotated[
         float | None,
-        typer.Option(help="Repetitions: begin none that would end later, in seconds.", callback=_SECONDS),
+        typer.Option(
+            "--stop-after", help="Repetitions: begin none that would end later, in seconds.", callback=_SECONDS
+        ),
     ] = None,
     keep_report: Annotated[
         bool | None, typer.Option(help="Keep nsys's report beside its export; not kept for repetitions.")
     ] = None,
-    floor: Annotated[bool, typer.Option(help="Measure the dispatch floor of this machine too.")] = True,
+    with_floor: Annotated[
+        bool, typer.Option("--floor/--no-floor", help="Measure the dispatch floor of this machine too.")
+    ] = True,
     graph_level: Annotated[
         bool, typer.Option("--graph-level", help="nsys: time the step once more, traced at graph level.")
     ] = False,
@@ -135,59 +149,54 @@ def capture(
             callback=_COUNT,
         ),
     ] = None,
-    rank_timeout: Annotated[
+    rank_timeout_s: Annotated[
         float | None,
-        typer.Option(help="With --nproc: seconds after which ranks that hang are given up; 600.", callback=_SECONDS),
+        typer.Option(
+            "--rank-timeout",
+            help="With --nproc: seconds after which ranks that hang are given up; 600.",
+            callback=_SECONDS,
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Record a workload, or any command given after --, into a run directory."""
-    from profkit.capture.options import DEFAULT_PAIRS, RANK_TIMEOUT_S, Options
-    from profkit.commands.capture import capture_command, capture_workload, on_ranks
+    # Its parameters have the names of the fields of `Options`.
+    import msgspec
+
+    from profkit.capture.options import DEFAULT_PAIRS, Options
+    from profkit.capture.workers import on_ranks
+    from profkit.commands.capture import capture_command, capture_workload
 
     trailing: Trailing = context.obj
+    asked = {name: value for name, value in context.params.items() if value is not None}
     if trailing.command is not None:
         if workload is not None:
             raise ProfkitError(f"Give either a workload ({workload}) or a command after --, not both.")
-        if (against, pairs, stop_after, keep_report, nproc, rank_timeout) != (None,) * 6 or graph_level:
-            raise ProfkitError(
-                "--against, --pairs, --stop-after, --keep-report, --graph-level, --nproc and --rank-timeout belong to "
-                "a workload, not to a command."
-            )
-        asked = Options("", profiler=profiler, profiler_args=nsys_args)
-        summary, exit_code = capture_command(trailing.command, asked, output, force=force)
+        if others := [
+            max(option.opts, key=len)
+            for option in context.command.params
+            if option.name not in _OF_COMMANDS and _is_given(context, option.name)
+        ]:
+            raise ProfkitError(f"{', '.join(others)}: such options belong to a workload, not to a command.")
+        options = msgspec.convert({**asked, "workload": ""}, Options)
+        summary, exit_code = capture_command(trailing.command, options, output, force=force)
         typer.echo(summary, err=True)
         raise typer.Exit(exit_code)
     if workload is None:
         raise ProfkitError("Give a workload (`profkit kernels` lists them), or a command after --.")
-    if nsys_args:
+    if profiler_args:
         raise ProfkitError("--nsys-args belongs to `profkit capture -- CMD`; a workload's flags are fixed.")
     repeated = pairs is not None or against is not None
-    options = Options(
-        workload=workload,
-        variant=variant,
-        shapes=tuple(shape or ()),
-        profiler=profiler,
-        replays=replays,
-        warmup=warmup,
-        seed=seed,
-        run_bodies=run_bodies,
-        graph_level=graph_level,
-        nproc=nproc,
-        rank_timeout_s=RANK_TIMEOUT_S if rank_timeout is None else rank_timeout,
-        keep_report=keep_report is True if repeated else keep_report is not False,
-        with_floor=floor,
-        pairs=DEFAULT_PAIRS if repeated and pairs is None else pairs,
-        against=against,
-        stop_after_s=stop_after,
-    )
+    if repeated:
+        asked = {"pairs": DEFAULT_PAIRS, "keep_report": False, **asked}
+    options = msgspec.convert(asked, Options)
     launched = on_ranks(options)
     if launched is None:
         typer.echo("rank 0's profkit captures all ranks")
         return
-    if rank_timeout is not None and launched.nproc is None:
+    if rank_timeout_s is not None and launched.nproc is None:
         raise ProfkitError("--rank-timeout belongs to several ranks: give --nproc too.")
-    if stop_after is not None and not repeated:
+    if stop_after_s is not None and not repeated:
         raise ProfkitError("--stop-after belongs to repeated captures: give --pairs or --against too.")
     typer.echo(capture_workload(launched, output, force=force))
 

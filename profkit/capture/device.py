@@ -14,48 +14,45 @@ from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from profkit.capture.process import describe_status, tail
+from profkit.model.run import DeviceRecord, VersionsRecord
 
 #: Importing torch on a cold file system can take a minute.
 TIMEOUT_S = 180
-#: The `device` field where no GPU is used.
-CPU: dict[str, Any] = {
-    **{"name": "cpu", "vendor": "none", "count": 0},
-    **{"compute_capability": None, "multiprocessors": None, "memory_bytes": None},
-}
+#: Where no GPU is used.
+CPU = DeviceRecord(name="cpu", vendor="none", count=0)
 
 
-def describe_device() -> dict[str, Any]:
-    """The `device` field of run.json; a CPU where torch sees no GPU."""
+def describe_device() -> DeviceRecord:
+    """The device of this process; a CPU where torch sees no GPU."""
     import torch
 
     if not torch.cuda.is_available():
         return CPU
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return {
-        "name": properties.name,
-        "vendor": "amd" if torch.version.hip else "nvidia",
-        "count": torch.cuda.device_count(),
-        "compute_capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
-        "memory_bytes": properties.total_memory,
-    }
+    return DeviceRecord(
+        name=properties.name,
+        vendor="amd" if torch.version.hip else "nvidia",
+        count=torch.cuda.device_count(),
+        compute_capability=f"{properties.major}.{properties.minor}",
+        multiprocessors=properties.multi_processor_count,
+        memory_bytes=properties.total_memory,
+    )
 
 
-def describe_versions() -> dict[str, str | None]:
-    """The `versions` field of run.json but for the driver, which the parent asks for."""
+def describe_versions() -> VersionsRecord:
+    """What this process runs on but for the driver, which the parent asks for."""
     import torch
 
-    return {
-        "cuda": torch.version.cuda,
-        "torch": str(torch.__version__),  # a TorchVersion, which is no plain text
-        "triton": package_version("triton"),
-        "python": platform.python_version(),
-    }
+    return VersionsRecord(
+        cuda=torch.version.cuda,
+        torch=str(torch.__version__),  # a TorchVersion, which is no plain text
+        triton=package_version("triton"),
+        python=platform.python_version(),
+    )
 
 
 def package_version(name: str) -> str | None:
@@ -84,12 +81,10 @@ def driver_version() -> str | None:
 
 
 class TorchProbe(msgspec.Struct, frozen=True):
-    """What a child process found.
+    """What a child process found: versions, None where absent, and the names of the devices.
 
     Args:
-        torch, triton, cuda_version: versions, None where absent.
         cuda: whether torch sees a CUDA (or HIP) device.
-        devices: their names.
         problem: why torch cannot be used, a sentence with what to do; None where it can.
     """
 
@@ -102,7 +97,7 @@ class TorchProbe(msgspec.Struct, frozen=True):
 
     @property
     def vendor(self) -> str:
-        """Of the device: ``nvidia``, ``amd`` or ``none``; as in `describe_device`."""
+        """Of the device, as `describe_device` has it."""
         if not self.cuda:
             return "none"
         return "amd" if self.cuda_version is None else "nvidia"
@@ -143,7 +138,7 @@ def main(path: str) -> None:
 
     versions, cuda = describe_versions(), torch.cuda.is_available()
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] if cuda else []
-    found = TorchProbe(versions["torch"], versions["triton"], versions["cuda"], cuda, devices)
+    found = TorchProbe(versions.torch, versions.triton, versions.cuda, cuda, devices)
     Path(path).write_bytes(msgspec.json.encode(found))
 
 

@@ -65,8 +65,7 @@ def chains(device: str) -> Step:
 def time_per_node(replays: int) -> dict[str, list[float]]:
     """Kernel name to the time of one more node of a graph, in µs, in each of the replays.
 
-    Args:
-        replays: of each graph; they take turns, so that a change of the clock meets all of them.
+    The graphs take turns, so that a change of the clock meets all of them.
     """
     x = element_pair("cuda")
     stream = _cuda.Stream()

@@ -39,19 +39,25 @@ METHOD = "CUDA events around each graph replay, enqueued behind a spinning kerne
 UNTIMED_REPLAYS = 3
 
 
-def warm_up(step: Step, runs: int, stream: torch.cuda.Stream) -> None:
-    """Run the step eagerly on the stream that will be captured: compiles kernels and makes library workspaces.
+def prepared(job: Job, build_on: Callable[[str], Step]) -> tuple[Step, torch.cuda.Stream, Callable[[], None]]:
+    """The step, warmed up; the stream to capture it on; and what lines ranks up before a replay, see `aligner`.
 
-    Both input sets are refreshed, so that nothing which a refresh launches compiles later.
+    The step runs eagerly on that stream, which compiles kernels and makes library workspaces. Both input sets are
+    refreshed, so that nothing which a refresh launches compiles later.
     """
+    step = build_on("cuda")
+    stream = _cuda.Stream()
+    line_up = aligner()
+    job.at("warming up")
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         step.refresh("digest")
-        for _ in range(runs):
+        for _ in range(job.options.warmup):
             step.refresh("timing")
             step.run(no_ranges)
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
+    return step, stream, line_up
 
 
 def capture_graph(step: Step, stream: torch.cuda.Stream, scope: Scope) -> torch.cuda.CUDAGraph:
@@ -65,28 +71,17 @@ def capture_graph(step: Step, stream: torch.cuda.Stream, scope: Scope) -> torch.
 
 
 def record_traced(
-    job: Job,
-    build: Callable[[], Step],
-    scope: Scope,
-    ranges: str,
-    window: Callable[[], AbstractContextManager[None]],
+    job: Job, build_on: Callable[[str], Step], scope: Scope, ranges: str, window: AbstractContextManager[None]
 ) -> RunRecord:
     """Capture and replay the step inside the profiler's window, then digest its outputs after one more replay.
 
-    The refresh before each replay runs inside the window but outside the replay's range and outside the graph.
-
-    Args:
-        scope: pushes ranges; `ranges` is its name for run.json.
-        window: what the profiler records.
+    The refresh before each replay runs inside the window but outside the replay's range and outside the graph. `ranges`
+    is the name of `scope` for run.json.
     """
     watch = CompileWatch()
-    step = build()
-    stream = _cuda.Stream()
-    line_up = aligner(SPIN_CYCLES)
-    job.at("warming up")
-    warm_up(step, job.options.warmup, stream)
+    step, stream, line_up = prepared(job, build_on)
     watch.open_window()
-    with window():
+    with window:
         job.at("capturing the graph")
         graph = capture_graph(step, stream, scope)
         torch.cuda.synchronize()
@@ -101,14 +96,8 @@ def record_traced(
     watch.close_window()
     job.at("replaying the graph for its digests")
     digest_replay(step, graph)
-    return of_step(
-        job,
-        step,
-        ranges,
-        again=partial(digest_replay, step, graph),
-        compiles=watch.compiles,
-        unwatched=not watch.triton_watched,
-    )
+    again = partial(digest_replay, step, graph)
+    return of_step(job, step, ranges, again=again, compiles=watch.compiles, unwatched=not watch.triton_watched)
 
 
 @contextmanager
@@ -141,13 +130,9 @@ def digest_replay(step: Step, graph: torch.cuda.CUDAGraph) -> None:
     torch.cuda.synchronize()
 
 
-def time_untraced(job: Job, build: Callable[[], Step]) -> RunRecord:
+def time_untraced(job: Job, build_on: Callable[[str], Step]) -> RunRecord:
     """Time each replay with CUDA events, in a process that no profiler watches: run.json's `untraced` and `digests`."""
-    step = build()
-    stream = _cuda.Stream()
-    line_up = aligner(SPIN_CYCLES)
-    job.at("warming up, untraced")
-    warm_up(step, job.options.warmup, stream)
+    step, stream, line_up = prepared(job, build_on)
     graph = capture_graph(step, stream, no_ranges)
     job.at("replaying the graph, untraced")
     samples_us: list[float] = []
@@ -161,17 +146,12 @@ def time_untraced(job: Job, build: Callable[[], Step]) -> RunRecord:
     return RunRecord(trace="", untraced=step_times(samples_us, METHOD), digests=digests)
 
 
-def replay_us(graph: torch.cuda.CUDAGraph, line_up: Callable[[], None] | None = None) -> float:
-    """The GPU's time for one replay, in µs, from CUDA events; behind a spinning kernel that hides the launch.
-
-    Args:
-        line_up: from `aligner`, where several ranks replay together.
-    """
+def replay_us(graph: torch.cuda.CUDAGraph, line_up: Callable[[], None] = lambda: None) -> float:
+    """The GPU's time for one replay, in µs, from CUDA events; behind a spinning kernel that hides the launch."""
     start = _cuda.Event(enable_timing=True)
     end = _cuda.Event(enable_timing=True)
     _cuda._sleep(SPIN_CYCLES)
-    if line_up is not None:
-        line_up()
+    line_up()
     start.record()
     graph.replay()
     end.record()
@@ -180,10 +160,7 @@ def replay_us(graph: torch.cuda.CUDAGraph, line_up: Callable[[], None] | None = 
 
 
 def join(job: Job, *, gpu: bool) -> None:
-    """Make the default process group of this job's ranks.
-
-    Args:
-        gpu: over NCCL, with the GPU of the rank's number; else over gloo.
+    """Make the default process group of this job's ranks: over NCCL with the GPU of the rank's number, or over gloo.
 
     Raises:
         ProfkitError: there is no GPU of that number.
@@ -221,7 +198,7 @@ def backend() -> str | None:
     return f"nccl {'.'.join(map(str, _cuda.nccl.version()))}" if name == "nccl" else name
 
 
-def aligner(spin_cycles: int) -> Callable[[], None]:
+def aligner() -> Callable[[], None]:
     """What to call before a replay so that it starts on all ranks at once; does nothing without a process group.
 
     It enqueues a kernel that spins and an all-reduce behind it: the ranks' GPUs leave the all-reduce together, and what
@@ -233,7 +210,7 @@ def aligner(spin_cycles: int) -> Callable[[], None]:
     token = torch.zeros(1, device="cuda")
 
     def line_up() -> None:
-        _cuda._sleep(spin_cycles)
+        _cuda._sleep(SPIN_CYCLES)
         dist.all_reduce(token)
 
     # The first one connects the ranks.
@@ -273,10 +250,10 @@ class CompileWatch:
 
     def __init__(self) -> None:
         self.triton_watched = True
-        self._before = 0
+        self._kernels: list[CompileRecord] = []
+        self._opened: tuple[int, int] = 0, 0
         self._inside: list[CompileRecord] = []
-        self._window = False
-        self._frames_at_open = 0
+        self._kernels_inside = 0
         if find_spec("triton") is None:
             return
         try:
@@ -289,32 +266,27 @@ class CompileWatch:
         def listener(**event: Any) -> None:
             if previous is not None:
                 previous(**event)
-            self._record(str(event["metadata"].get("name", "triton kernel")), event["times"].total / 1e6)
+            name = str(event["metadata"].get("name", "triton kernel"))
+            self._kernels.append(CompileRecord(name=name, seconds=round(event["times"].total / 1e6, 6)))
 
         knobs.compilation.listener = listener
 
-    def _record(self, name: str, seconds: float) -> None:
-        if self._window:
-            self._inside.append(CompileRecord(name=name, seconds=round(seconds, 6)))
-        else:
-            self._before += 1
-
     def open_window(self) -> None:
         """From here on compilations are inside the window."""
-        self._frames_at_open = len(_dynamo_frames())
-        self._before += self._frames_at_open
-        self._window = True
+        self._opened = len(self._kernels), len(_dynamo_frames())
 
     def close_window(self) -> None:
         """End of the window."""
-        for seconds in _dynamo_frames()[self._frames_at_open :]:
-            self._record("torch.compile frame", seconds)
-        self._window = False
+        kernels, frames = self._kernels[self._opened[0] :], _dynamo_frames()[self._opened[1] :]
+        self._kernels_inside = len(kernels)
+        compiled = [CompileRecord(name="torch.compile frame", seconds=round(seconds, 6)) for seconds in frames]
+        self._inside = [*kernels, *compiled]
 
     @property
     def compiles(self) -> CompilesRecord:
-        """The `compiles` field of run.json."""
-        return CompilesRecord(before=self._before, inside=self._inside)
+        """The `compiles` field of run.json; what was compiled after the window counts as before it."""
+        before = len(self._kernels) - self._kernels_inside + self._opened[1]
+        return CompilesRecord(before=before, inside=self._inside)
 
 
 def _dynamo_frames() -> list[float]:

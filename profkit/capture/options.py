@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -26,27 +27,20 @@ DEFAULT_PAIRS = 7
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for. A worker gets it as it is: variant and shapes are resolved there, where a user's file is
-    imported, and never in the process that the user has started.
+    """What the user asked for: fields are the options of `profkit capture`, whose help says what they are.
+
+    A worker gets it as it is: variant and shapes are resolved there, where a user's file is imported, and never in the
+    process that the user has started.
 
     Args:
         workload: a shipped name or ``path/file.py:name``; "" for a command.
-        variant: None takes the workload's first.
-        shapes: ``name=value`` texts.
-        profiler: one of `profkit.capture.profilers.names`; once it is chosen, not ``auto``.
-        profiler_args: of a command, more flags for the profiler's own tool, quoted as in a shell.
-        replays: recorded replays of the graph; a profiler without times runs the step once.
-        warmup: runs before the graph is captured, outside the recorded window; the first of them compiles kernels.
-        seed: seeds every random input.
-        run_bodies: the dispatch profiler executes kernel bodies (in Triton's interpreter) instead of skipping them.
-        graph_level: with nsys, time the step at graph level too.
-        nproc: ranks, a process and a GPU each; None for one process that is in no process group.
-        rank_timeout_s: how long the processes of all ranks may take together, each time they are started.
-        keep_report: keep nsys's own report beside its export.
-        with_floor: measure the dispatch floor, once a sitting.
+        profiler: once it is chosen, not ``auto``.
+        replays: a profiler without times runs the step once.
+        warmup: outside the recorded window; the first of these runs compiles kernels.
+        nproc: None for one process that is in no process group.
+        rank_timeout_s: of the processes of all ranks together, each time they are started.
         pairs: of a repeated capture, the repetitions of each arm; None for a single capture.
         against: of a repeated capture, the second arm's variant; None repeats one arm.
-        stop_after_s: begin no repetition that would end later than this after the start; None for no limit.
     """
 
     workload: str
@@ -74,7 +68,7 @@ class Options:
 
     @property
     def needs(self) -> list[str]:
-        """The options given that not every profiler takes, see `profkit.capture.profilers.Profiler.takes`."""
+        """The options given that not every profiler takes, see `Profiler.takes`."""
         given = {
             "--nproc": self.nproc is not None,
             "--run-bodies": self.run_bodies,
@@ -91,17 +85,38 @@ class Options:
 
 @dataclass(frozen=True)
 class Recording:
-    """One recorded process.
+    """One recorded process: where the profiler wrote, and how it ended, in words.
 
     Args:
-        work: the directory that the profiler wrote to.
-        log: what the process and its profiler printed; exports add to it.
-        ended: how a command ended, for an error; "" for a workload, which says that itself.
+        log: what the process and its profiler printed, empty for a command; exports add to it.
     """
 
     work: Path
     log: Path
-    ended: str = ""
+    ended: str = "exit status 0"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's result file holds; nothing else beside an error or a crash.
+
+    Args:
+        error: what the user can mend.
+        crash: the first line of an exception that nothing handled.
+        record: run.json, as far as the worker knows it.
+        backend: what the process group runs over; None where there is none.
+        samples_us: of the ``floor`` recorder: kernel to the time of one node in each replay.
+    """
+
+    error: str | None = None
+    crash: str | None = None
+    record: RunRecord = RunRecord(trace="")
+    backend: str | None = None
+    samples_us: Mapping[str, Sequence[float]] = {}
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is an `error` or a `crash`."""
+        return self.error is not None or self.crash is not None
 
 
 @dataclass(frozen=True)
@@ -109,12 +124,10 @@ class Job:
     """One worker process's task; it travels as a file.
 
     Args:
-        options: of the capture, its profiler chosen.
         recorder: a profiler's name, ``untraced`` (CUDA events) or ``floor`` (CUDA events around graphs of kernels that
             do nothing).
         directory: where its files lie.
-        ranges_api: which API pushes ranges, see `profkit.capture.profilers.Profiler.ranges_api`.
-        rank: this process among those of ``--nproc``.
+        ranges_api: which API pushes ranges, see `Profiler.ranges_api`.
         master_port: where rank 0 listens while the process group is made.
         parent_pid: the process that started the job; its end is the worker's.
     """
@@ -144,7 +157,7 @@ class Job:
 
     def file(self, suffix: str) -> Path:
         """One of its files: ``result.json``, complete or not there; ``log``, the worker's output; ``pid``, its process
-        id, so that it can be ended whoever started it; ``stage``, what a rank is doing; ``job.json``, itself."""
+        id, under whichever profiler; ``stage``, what a rank is doing; ``job.json``, itself."""
         return self.directory / f"{self.recorder}.{suffix}"
 
     def at(self, stage: str) -> None:
@@ -152,47 +165,25 @@ class Job:
         if self.world_size:
             self.file("stage").write_text(stage, encoding="utf-8")
 
-    @property
-    def recording(self) -> Recording:
-        """What its profiler leaves."""
-        return Recording(self.directory, self.file("log"))
-
     def write(self) -> Path:
         """Write the file that a worker reads; returns it."""
         path = self.file("job.json")
         path.write_bytes(msgspec.json.encode(self, enc_hook=str))
         return path
 
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The job that was written to `path`."""
+        return msgspec.json.decode(path.read_bytes(), type=cls, dec_hook=lambda kind, text: kind(text))
 
-def read_job(path: Path) -> Job:
-    """The job in `path`, as `Job.write` left it."""
-    return msgspec.json.decode(path.read_bytes(), type=Job, dec_hook=lambda kind, text: kind(text))
+    def finish(self, result: Result) -> None:
+        """Leave the result; a reader sees all of it or no file."""
+        file = self.file("result.json")
+        partial_file = file.with_suffix(".part")
+        partial_file.write_bytes(msgspec.json.encode(result))
+        partial_file.replace(file)
 
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker's result file holds.
-
-    Args:
-        error: what the user can mend; nothing else is there then.
-        crash: the first line of an exception that nothing handled; nothing else is there then.
-        record: run.json, as far as the worker knows it.
-        backend: what the process group runs over; None where there is none.
-        samples_us: of the ``floor`` recorder: kernel to the time of one node in each replay.
-    """
-
-    error: str | None = None
-    crash: str | None = None
-    record: RunRecord = RunRecord(trace="")
-    backend: str | None = None
-    samples_us: Mapping[str, Sequence[float]] = {}
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether it is an `error` or a `crash`."""
-        return self.error is not None or self.crash is not None
-
-
-def read_result(job: Job) -> Result | None:
-    """What a worker has written, None where that is nothing."""
-    file = job.file("result.json")
-    return msgspec.json.decode(file.read_bytes(), type=Result) if file.exists() else None
+    def result(self) -> Result | None:
+        """What the worker has left, None where that is nothing."""
+        file = self.file("result.json")
+        return msgspec.json.decode(file.read_bytes(), type=Result) if file.exists() else None

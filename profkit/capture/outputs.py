@@ -11,6 +11,7 @@ import math
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +31,7 @@ VARIABLE = "PROFKIT_OUTPUTS"
 CHUNK = 1 << 18
 
 T = TypeVar("T")
+Bytes = npt.NDArray[np.uint8]
 #: dtypes that numpy has, by torch's names, which are numpy's.
 _PLAIN = {
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
@@ -45,17 +47,11 @@ _SAFETENSORS = {
 
 @dataclass(frozen=True)
 class Raw:
-    """A tensor's bytes.
-
-    Args:
-        dtype: as torch names it.
-        shape: of the tensor.
-        data: uint8, one axis, row-major.
-    """
+    """A tensor's dtype, as torch names it, its shape, and its bytes: row-major, one axis."""
 
     dtype: str
     shape: tuple[int, ...]
-    data: npt.NDArray[np.uint8]
+    data: Bytes
 
     @property
     def digest(self) -> str:
@@ -78,8 +74,7 @@ def of_tensor(tensor: torch.Tensor) -> Raw:
 def numbers(outputs: Mapping[str, T], raw: Callable[[T], Raw]) -> dict[str, OutputNumbers]:
     """The numbers of all `outputs`, in order of name; blocks hold as many rows as `MOST_BLOCKS` asks for.
 
-    Args:
-        outputs: each has a ``shape``; only one at a time is made `raw`.
+    Each output has a ``shape``, and only one at a time is made `raw`.
     """
     shaped: Mapping[str, Any] = outputs
     counts = [count_rows(tuple(output.shape)) for output in shaped.values()]
@@ -91,22 +86,11 @@ def numbers(outputs: Mapping[str, T], raw: Callable[[T], Raw]) -> dict[str, Outp
 
 
 def _numbers(raw: Raw, rows: int) -> OutputNumbers:
-    decode = _decoder(raw.dtype)
     size, total = math.prod(raw.shape), count_rows(raw.shape)
-    if decode is None:
-        nothing = np.zeros(0)
-        return OutputNumbers(
-            digest=raw.digest,
-            dtype=raw.dtype,
-            shape=raw.shape,
-            rows=0,
-            minimum=None,
-            maximum=None,
-            nonfinite=0,
-            sums=nothing,
-            norms=nothing,
-        )
-    blocks = -(-total // rows)
+    decode = _DECODERS.get(raw.dtype, _undecoded)
+    if decode is _undecoded:
+        rows, size, total = 0, 0, 0
+    blocks = -(-total // max(rows, 1))
     span, width = rows * (raw.shape[-1] if raw.shape else 1), len(raw.data) // max(size, 1)
     sums, squares, nonfinite = np.zeros(blocks), np.zeros(blocks), 0
     low, high = math.inf, -math.inf
@@ -141,21 +125,6 @@ def _numbers(raw: Raw, rows: int) -> OutputNumbers:
     )
 
 
-def _decoder(dtype: str) -> Callable[[npt.NDArray[np.uint8]], npt.NDArray[Any]] | None:
-    """What makes bytes of `dtype` values; None where that is not known."""
-    if dtype in _PLAIN:
-        return lambda data: data.view(dtype)
-    match dtype:
-        case "bfloat16":
-            return lambda data: (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-        case "float8_e5m2":
-            # The upper half of a float16.
-            return lambda data: (data.astype(np.uint16) << 8).view(np.float16)
-        case "float8_e4m3fn":
-            return lambda data: _E4M3[data]
-    return None
-
-
 def _e4m3() -> npt.NDArray[np.float32]:
     """The value of each float8_e4m3fn: four bits of exponent, three of mantissa, no infinities, two NaN."""
     bits = np.arange(256)
@@ -166,7 +135,20 @@ def _e4m3() -> npt.NDArray[np.float32]:
     return values.astype(np.float32)
 
 
+def _undecoded(data: Bytes) -> npt.NDArray[Any]:
+    """Bytes of a dtype whose values are not known here."""
+    return data[:0]
+
+
 _E4M3 = _e4m3()
+#: What makes bytes values, by dtype.
+_DECODERS: dict[str, Callable[[Bytes], npt.NDArray[Any]]] = {
+    **{dtype: partial(np.ndarray.view, dtype=np.dtype(dtype)) for dtype in _PLAIN},
+    "bfloat16": lambda data: (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32),
+    # The upper half of a float16.
+    "float8_e5m2": lambda data: (data.astype(np.uint16) << 8).view(np.float16),
+    "float8_e4m3fn": lambda data: _E4M3[data],
+}
 
 
 def of_folder(folder: Path) -> dict[str, OutputNumbers]:

@@ -7,6 +7,7 @@ decided from each arm alone, by one rule.
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 import statistics
 import time
@@ -16,55 +17,63 @@ from pathlib import Path
 
 import msgspec
 
-from profkit.capture import process
+from profkit.capture import floor, process, sittings
 from profkit.capture.options import Options
 from profkit.capture.record import compiled_inside
-from profkit.capture.session import Session, begin, record_into
+from profkit.capture.session import begin, record_into
 from profkit.capture.sittings import check_same, locked, shown, source_digest
+from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
 from profkit.model.run import MessageRecord, RepetitionRecord, RunRecord
-from profkit.model.workload import resolve_variant
 from profkit.runs import planned as planned_file
 from profkit.runs import run_dir
 from profkit.runs.planned import PLAN_FILE, SCHEMA, CapturePlan, PlannedArm
 from profkit.runs.whole_files import write_json
 
 
+#: Of a repetition that failed, beside where it would be.
+_LOG = re.compile(r"\d+\.log")
+
+
 @dataclass(frozen=True)
 class Repetition:
-    """One capture of one arm.
+    """One capture of one arm: `sequence` is its place in the order of recording, from 0, and so is `pair`.
 
     Args:
-        sequence: its place in the order of recording, from 0.
-        pair: from 0.
+        place: the directory of its run directories.
         nproc: ranks; None for one process without a group.
     """
 
     sequence: int
     pair: int
     arm: PlannedArm
+    place: Path
     nproc: int | None = None
 
-    def directory(self, output: Path) -> Path:
+    @property
+    def directory(self) -> Path:
         """What is renamed into place once it is complete: its run directory, or that of all of its ranks'."""
-        pair = output / self.arm.name / str(self.pair)
-        return pair / "0" if self.nproc is None else pair
+        return self.place / "0" if self.nproc is None else self.place
 
-    def runs(self, output: Path) -> list[Path]:
-        """Its run directories in a repeated capture at `output`, one a rank."""
-        return [output / self.arm.name / str(self.pair) / str(rank) for rank in range(self.nproc or 1)]
+    @property
+    def runs(self) -> list[Path]:
+        """Its run directories, one a rank."""
+        return [self.place / str(rank) for rank in range(self.nproc or 1)]
 
-    def is_complete(self, output: Path) -> bool:
+    @property
+    def is_complete(self) -> bool:
         """Whether it has been recorded."""
-        return all(run_dir.is_run(run) for run in self.runs(output))
+        return all(run_dir.is_run(run) for run in self.runs)
 
 
-def make_arms(variant: str, against: str | None) -> tuple[PlannedArm, ...]:
+def make_arms(variant: str | None, against: str | None) -> tuple[PlannedArm, ...]:
     """The arms of a repeated capture: one, or two that may be of one variant (an A/A control).
 
     Raises:
-        ProfkitError: a variant that cannot name a directory.
+        ProfkitError: no variant, as a user's file may leave it, or one that cannot name a directory.
     """
+    if variant is None:
+        raise ProfkitError("Give --variant: the arms of a repeated capture are named after their variants.")
     for name in (variant, against or variant):
         if Path(name).name != name or name.startswith("."):
             raise ProfkitError(f"The variant {name!r} cannot name an arm's directory. Rename it in the workload.")
@@ -73,10 +82,14 @@ def make_arms(variant: str, against: str | None) -> tuple[PlannedArm, ...]:
     return PlannedArm(variant, variant), PlannedArm(against if against != variant else f"{against}-2", against)
 
 
-def interleaved(arms: Sequence[PlannedArm], pairs: int, nproc: int | None = None) -> list[Repetition]:
+def interleaved(arms: Sequence[PlannedArm], options: Options, output: Path) -> list[Repetition]:
     """Every repetition in the order of recording: A B, B A, A B, … so that drift meets both arms alike."""
-    ordered = [(pair, arm) for pair in range(pairs) for arm in (arms if pair % 2 == 0 else arms[::-1])]
-    return [Repetition(sequence, pair, arm, nproc) for sequence, (pair, arm) in enumerate(ordered)]
+    pairs = range(options.pairs or 1)
+    ordered = [(pair, arm) for pair in pairs for arm in (arms if pair % 2 == 0 else arms[::-1])]
+    return [
+        Repetition(sequence, pair, arm, output / arm.name / str(pair), options.nproc)
+        for sequence, (pair, arm) in enumerate(ordered)
+    ]
 
 
 def describe(options: Options, arms: Sequence[PlannedArm]) -> CapturePlan:
@@ -101,8 +114,7 @@ class Finished:
     """A repeated capture as it stands: complete, or stopped by its time limit.
 
     Args:
-        path: its directory.
-        arms: its arms, first the one named by ``--variant``.
+        arms: first the one named by ``--variant``.
         records: each repetition that is there, in the order of recording, with the run.json of each of its ranks.
         total: repetitions planned.
         durations_s: of the repetitions recorded now.
@@ -118,21 +130,18 @@ class Finished:
 
 
 def capture(options: Options, output: Path, *, force: bool) -> Finished:
-    """Record what is missing of a repeated capture at `output`; once nothing is, mark what stalled.
-
-    Args:
-        force: start over where `output` holds a repeated capture already.
+    """Record what is missing of a repeated capture at `output`, or with `force` all of it; once nothing is, mark what
+    stalled.
 
     Raises:
         ProfkitError: bad options, a capture begun with other options, a repetition that fails (those before it stay).
     """
     begun, existed = _begun(output), output.exists()
     with process.terminable():
-        variant, against = _variants(options)
-        session = begin(dataclasses.replace(options, variant=variant))
-        arms = make_arms(variant, against)
-        described = msgspec.to_builtins(describe(session.options, arms))
-        order = interleaved(arms, session.options.pairs or 1, session.options.nproc)
+        workers = begin(options)
+        arms = make_arms(workers.options.variant, workers.options.against)
+        described = msgspec.to_builtins(describe(workers.options, arms))
+        order = interleaved(arms, workers.options, output)
         with locked(output):
             if begun and not force and any(output.glob(f"*/*/0/{run_dir.RUN_FILE}")):
                 check_same(output, "a repeated capture", msgspec.to_builtins(planned_file.read(output)), described)
@@ -140,28 +149,29 @@ def capture(options: Options, output: Path, *, force: bool) -> Finished:
                 _start_over(output)
                 write_json(output / PLAN_FILE, {"schema": SCHEMA, "plan": described})
             try:
-                durations_s = _record_missing(session, order, output)
+                durations_s = _record_missing(workers, order, output)
             except _RefusedError:
                 _start_over(output)
                 if not existed:
                     output.rmdir()
                 raise
-            if all(repetition.is_complete(output) for repetition in order):
-                _mark_stalled(arms, order, output)
+            if all(repetition.is_complete for repetition in order):
+                _mark_stalled(arms, order)
             records = [
-                (repetition, [run_dir.load(path).record for path in repetition.runs(output)])
+                (repetition, [run_dir.load(path).record for path in repetition.runs])
                 for repetition in order
-                if repetition.is_complete(output)
+                if repetition.is_complete
             ]
-            return Finished(output, arms, records, len(order), durations_s, session.why)
+            return Finished(output, arms, records, len(order), durations_s, workers.why)
 
 
 def _begun(output: Path) -> bool:
     """Whether `output` holds a repeated capture.
 
     Raises:
-        ProfkitError: it holds something else.
+        ProfkitError: it holds something else, or is a link.
     """
+    run_dir.refuse_link(output)
     if (output / PLAN_FILE).is_file():
         return True
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
@@ -169,21 +179,8 @@ def _begun(output: Path) -> bool:
     return False
 
 
-def _variants(options: Options) -> tuple[str, str | None]:
-    """The variants of both arms; checked here for a shipped workload, by the worker for a user's file."""
-    against = options.against
-    if options.is_file:
-        if options.variant is None:
-            raise ProfkitError("Give --variant: the arms of a repeated capture are named after their variants.")
-        return options.variant, against
-    from profkit import kernels
-
-    workload = kernels.load(options.workload)
-    return resolve_variant(workload, options.variant), None if against is None else resolve_variant(workload, against)
-
-
 def _start_over(output: Path) -> None:
-    """Remove what a repeated capture has left in `output`, if any: its plan and its arms, and nothing else.
+    """Remove what a repeated capture has left in `output`, if any: its plan and its arms.
 
     Raises:
         ProfkitError: something else lies in an arm; nothing is removed.
@@ -191,9 +188,10 @@ def _start_over(output: Path) -> None:
     if not (output / PLAN_FILE).exists():
         return
     arms = [output / own.name for arm in planned_file.read(output).arms for own in make_arms(arm.name, None)]
-    for path in (path for arm in arms for path in arm.rglob("*") if path.is_file()):
+    for path in (path for arm in arms for path in arm.rglob("*") if path.is_symlink() or not path.is_dir()):
         around = path.parents[: len(path.relative_to(output).parts) - 1]
-        if path.suffix != ".log" and not any(run_dir.is_replaceable(one) or one.suffix == ".part" for one in around):
+        ours = _LOG.fullmatch(path.name) or any(run_dir.is_replaceable(one) or run_dir.is_part(one) for one in around)
+        if not ours:
             raise ProfkitError(
                 f"{path.parent} holds more than runs, so {output} is not started over. Choose another -o."
             )
@@ -203,31 +201,31 @@ def _start_over(output: Path) -> None:
     (output / PLAN_FILE).unlink()
 
 
-def _record_missing(session: Session, order: Sequence[Repetition], output: Path) -> list[float]:
+def _record_missing(workers: Workers, order: Sequence[Repetition], output: Path) -> list[float]:
     """Record each repetition of `order` that is not there; returns how long each took, in seconds."""
-    missing = [repetition for repetition in order if not repetition.is_complete(output)]
+    missing = [repetition for repetition in order if not repetition.is_complete]
     durations_s: list[float] = []
-    begun, stop_after_s = time.monotonic(), session.options.stop_after_s
+    options = workers.options
     if not missing:
         return durations_s
     with shown(len(order) - len(missing), len(order)) as display:
-        if session.has_floor:
+        if options.with_floor and workers.profiler.timed:
             display.note("measuring the dispatch floor")
             # Now, so that the first repetition takes no longer than the others and what is left is estimated well.
-            _ = session.floor
-        for repetition in missing:
-            started = time.monotonic()
-            if durations_s and stop_after_s is not None and started - begun + max(durations_s) > stop_after_s:
-                break
-            arm, pair, directory = repetition.arm, repetition.pair, repetition.directory(output)
+            floor.beside(workers)
+        for repetition in sittings.within(missing, options.stop_after_s):
+            arm, pair, directory = repetition.arm, repetition.pair, repetition.directory
             display.begins(f"{arm.name}, pair {pair}")
             crash_log = directory.with_name(f"{directory.name}.log")
             crash_log.unlink(missing_ok=True)
-            own = dataclasses.replace(session, options=dataclasses.replace(session.options, variant=arm.variant))
+            own = dataclasses.replace(
+                workers, options=dataclasses.replace(options, variant=arm.variant), crash_log=crash_log
+            )
             place = RepetitionRecord(arm=arm.name, pair=pair, sequence=repetition.sequence)
+            started = time.monotonic()
             try:
                 with run_dir.new(directory) as temporary:
-                    record_into(own, temporary, crash_log=crash_log, repetition=place)
+                    record_into(own, temporary, place)
             except ProfkitError as error:
                 if not display.done and not crash_log.exists():
                     raise _RefusedError(str(error), error.exit_code) from error
@@ -245,10 +243,10 @@ class _RefusedError(ProfkitError):
     """The first repetition was refused before anything ran, so that the same command would be refused again."""
 
 
-def _mark_stalled(arms: Sequence[PlannedArm], order: Sequence[Repetition], output: Path) -> None:
+def _mark_stalled(arms: Sequence[PlannedArm], order: Sequence[Repetition]) -> None:
     """Write the `set_aside` field of every repetition, decided from all of its arm."""
     for arm in arms:
-        jobs = [[run_dir.load(path) for path in own.runs(output)] for own in order if own.arm == arm]
+        jobs = [[run_dir.load(path) for path in own.runs] for own in order if own.arm == arm]
         verdicts = judge([[run.record for run in job] for job in jobs])
         for job, verdict in zip(jobs, verdicts, strict=True):
             for run in job:
@@ -270,11 +268,7 @@ MINIMUM = 4
 
 
 def outliers(medians_us: Sequence[float]) -> list[bool]:
-    """For each untraced median of one arm whether it is an outlier.
-
-    Args:
-        medians_us: one for each repetition of the arm, in µs.
-    """
+    """For each untraced median of one arm whether it is an outlier."""
     if len(medians_us) < MINIMUM:
         return [False] * len(medians_us)
     center = statistics.median(medians_us)
@@ -286,10 +280,8 @@ def outliers(medians_us: Sequence[float]) -> list[bool]:
 def judge(jobs: Sequence[Sequence[RunRecord]]) -> list[MessageRecord | None]:
     """The `set_aside` field for each repetition of one arm, None for those that are kept.
 
-    A compilation inside the window sets a repetition aside first, and it is left out where the others are judged.
-
-    Args:
-        jobs: for every repetition of the arm the run.json of each of its ranks, which are set aside together.
+    A compilation inside the window sets a repetition aside first, and it is left out where the others are judged. The
+    ranks of one, whose run.json `jobs` holds, are set aside together.
     """
     verdicts = [compiled_inside(job) for job in jobs]
     medians_us = {

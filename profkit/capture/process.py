@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import select
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -26,6 +27,11 @@ GRACE_S = 3.0
 POLL_S = 0.05
 #: How much of a failed child's log an error message may carry.
 _TAIL_BYTES = 20_000
+#: In the environment of a child and of all that it starts, with a value of its own: what has left the child's session
+#: and lost its parent is found by it.
+_MARK = "PROFKIT_STARTED"
+#: What a disk must still take for a process to have had room for its last words.
+_LAST_WORDS = bytes(1 << 16)
 
 #: As `signal.signal` takes it.
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers
@@ -33,45 +39,31 @@ Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 @contextmanager
 def started(
-    argv: Sequence[str],
-    log: Path,
-    *,
-    env: Mapping[str, str] | None = None,
-    pid_file: Path | None = None,
-    held: bool = False,
+    argv: Sequence[str], log: Path | None, *, env: Mapping[str, str] | None = None, held: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`argv` running beside the block, at whose end everything that it started is ended.
+    """`argv` running beside the block in a new session; at the block's end all that it started is ended.
 
     Args:
-        argv: the command; run in the current directory, in a new session.
-        log: takes stdout and stderr.
-        env: the child's environment; the parent's where None.
-        pid_file: a file in which a descendant writes its process id; that process is ended too, even where it has left
-            the session.
-        held: its stdin is a pipe from us, for `tell`; else it is empty.
+        log: takes stdout and stderr; None leaves the child ours, and our stdin.
+        env: ours where None.
+        held: its stdin is a pipe from us, for `tell`; else, with a log, it is empty.
 
     Raises:
         ProfkitError: the program cannot be started.
     """
-    with log.open("ab") as output:
+    mark = secrets.token_hex(8)
+    stdin = None if log is None else subprocess.PIPE if held else subprocess.DEVNULL
+    with ExitStack() as stack:
+        output = None if log is None else stack.enter_context(log.open("ab"))
+        environment = {**(os.environ if env is None else env), _MARK: mark}
         try:
             child = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE if held else subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=env,
-                start_new_session=True,
+                argv, stdin=stdin, stdout=output, stderr=output, env=environment, start_new_session=True
             )
         except OSError as error:
             raise ProfkitError(f"Cannot start {Path(argv[0]).name}: {error.strerror}.") from None
-        try:
-            yield child
-        finally:
-            _end(child, pid_file)
-            if child.stdin is not None:
-                with suppress(BrokenPipeError):
-                    child.stdin.close()
+        stack.callback(_end, child, mark)
+        yield child
 
 
 def tell(child: subprocess.Popen[bytes], line: str) -> None:
@@ -104,52 +96,68 @@ def is_gone(pid_file: Path | None) -> bool:
         return True
 
 
-def _end(child: subprocess.Popen[bytes], pid_file: Path | None) -> None:
-    """End `child` and everything it started: SIGTERM, and SIGKILL after `GRACE_S`.
-
-    A profiler starts the program in a session of its own, so the sessions of all descendants are followed, and that
-    of the process which `pid_file` names.
-    """
-    deadline = time.monotonic() + GRACE_S
-    sessions = {child.pid}
-    # A second Ctrl-C does not cut this short.
-    with handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM):
-        while alive := _survivors({child.pid, read_pid(pid_file) or child.pid}, sessions):
-            for pid in alive:
-                send(pid, signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL)
-            # Reaps the child itself; the others are reaped by init.
-            child.poll()
-            time.sleep(POLL_S)
-        child.poll()
-
-
-def _survivors(below: set[int], sessions: set[int]) -> set[int]:
-    """The living processes among and below `below`, and those of `sessions`; sessions of the former are added there."""
-    living: dict[int, tuple[int, int]] = {}
-    for process in psutil.process_iter(["ppid", "status"]):
-        if process.info["status"] != psutil.STATUS_ZOMBIE:
-            with suppress(ProcessLookupError):
-                living[process.pid] = process.info["ppid"], os.getsid(process.pid)
-    while more := {pid for pid, (parent, _) in living.items() if parent in below} - below:
-        below = below | more
-    sessions |= {session for pid, (_, session) in living.items() if pid in below} - {os.getsid(0)}
-    return {pid for pid, (_, session) in living.items() if pid in below or session in sessions}
-
-
 def read_pid(pid_file: Path | None) -> int | None:
     """The process id in a file, None where there is none yet."""
     text = pid_file.read_text(encoding="utf-8") if pid_file is not None and pid_file.exists() else ""
     return int(text) if text else None
 
 
-def send(pid: int, number: int, *, group: bool = False) -> None:
-    """Send a signal; nothing where the process is gone.
+def _end(child: subprocess.Popen[bytes], mark: str) -> None:
+    """End `child` and everything it started: SIGTERM, and SIGKILL after `GRACE_S`.
 
-    Args:
-        group: to the process group that `pid` leads, to `pid` alone where it leads none.
+    What even that does not end within as long again (a program of another user, a driver that does not return) is left.
     """
+    killing = time.monotonic() + GRACE_S
+    known, asked = {child.pid}, set[int]()
+    # A second Ctrl-C does not cut this short.
+    with handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        while (alive := _living(known, mark)) and time.monotonic() < killing + GRACE_S:
+            known |= alive
+            late = time.monotonic() >= killing
+            for pid in alive if late else alive - asked:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+            asked |= alive
+            # Reaps the child itself; the others are reaped by init.
+            child.poll()
+            time.sleep(POLL_S)
+        child.poll()
+    if child.stdin is not None:
+        with suppress(BrokenPipeError):
+            child.stdin.close()
+
+
+def _living(known: set[int], mark: str) -> set[int]:
+    """The living processes that are `known` or carry `mark`, those below them, and those in the sessions of all these:
+    a profiler starts the program in a session of its own."""
+    parents: dict[int, int] = {}
+    sessions: dict[int, int] = {}
+    found = set(known)
+    for process in psutil.process_iter(["ppid", "status", "environ"]):
+        if process.info["status"] != psutil.STATUS_ZOMBIE:
+            with suppress(ProcessLookupError):
+                parents[process.pid], sessions[process.pid] = process.info["ppid"], os.getsid(process.pid)
+                if (process.info["environ"] or {}).get(_MARK) == mark:
+                    found.add(process.pid)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    theirs = (known | {session for pid, session in sessions.items() if pid in found}) - {os.getsid(0)}
+    return {pid for pid, session in sessions.items() if pid in found or session in theirs}
+
+
+def hand_on(pid: int, number: int) -> bool:
+    """Send a signal to the process group that `pid` leads, or led, to `pid` alone where it leads none; false where
+    nothing of these is alive."""
+    alive, group = False, False
+    for process in psutil.process_iter(["status"]):
+        if process.info["status"] != psutil.STATUS_ZOMBIE:
+            with suppress(ProcessLookupError):
+                in_group = os.getpgid(process.pid) == pid
+                alive, group = alive or in_group or process.pid == pid, group or in_group
     with suppress(ProcessLookupError):
-        os.kill(-pid if group and os.getpgid(pid) == pid else pid, number)
+        if alive:
+            os.kill(-pid if group else pid, number)
+    return alive
 
 
 @contextmanager
@@ -174,11 +182,21 @@ def terminable() -> AbstractContextManager[None]:
 
 def describe_status(status: int) -> str:
     """An exit status in words: ``exit status 1`` or ``SIGKILL``."""
-    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    if status >= 0:
+        return f"exit status {status}"
+    return next((known.name for known in signal.Signals if known == -status), f"signal {-status}")
 
 
 def tail(log: Path, lines: int = 3) -> str:
-    """The last non-empty lines of a log, for an error message; absolute directories are cut from paths."""
+    """Why a process failed, as its log tells, for an error message: that the log's disk takes no more, or its last
+    lines that are not empty, with absolute directories cut from paths. Empty where it holds none."""
+    probe = log.with_name(f"{log.name}.probe")
+    try:
+        probe.write_bytes(_LAST_WORDS)
+        probe.unlink()
+    except OSError as error:
+        probe.unlink(missing_ok=True)
+        return f"{log.parent} cannot be written to any more: {error.strerror}"
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
         text = file.read().decode("utf-8", errors="replace")
@@ -192,12 +210,11 @@ def without_directories(text: str) -> str:
 
 
 def end_with(pid: int) -> None:
-    """From now on end this process and its group when process `pid` does; at once where that is gone already.
+    """From now on end this process and its group, its own, when process `pid` does; at once where that is gone already.
 
-    For processes that `started` has started, whose group is their own. A thread waits in one
-    system call, so that nothing is disturbed while something is timed. It does not matter who is between the two: a
-    profiler that starts the worker lives on without profkit. Kernels before Linux 5.3 have no such call; there the
-    worker is not ended.
+    A thread waits in one system call, so that nothing is disturbed while something is timed. It does not matter who is
+    between the two: a profiler that starts the worker lives on without profkit. Kernels before Linux 5.3 have no such
+    call; there the worker is not ended.
     """
 
     def end_after(descriptor: int) -> None:

@@ -24,7 +24,6 @@ from profkit.errors import ProfkitError
 from profkit.model.outputs import OUTPUTS_FILE, OutputNumbers, write
 from profkit.model.run import (
     CompilesRecord,
-    DeviceRecord,
     DigestsRecord,
     MessageRecord,
     ProfilerRecord,
@@ -33,7 +32,6 @@ from profkit.model.run import (
     ReferencesRecord,
     RunRecord,
     StepTimesRecord,
-    VersionsRecord,
     WorkloadRecord,
 )
 from profkit.model.wording import counted
@@ -48,15 +46,13 @@ if TYPE_CHECKING:
 CHUNK = 1 << 24
 
 
-def complete(record: RunRecord, directory: Path, trace: str) -> RunRecord:
-    """`record` with who captured it, and which files.
+def finish(record: RunRecord, directory: Path, trace: str) -> RunRecord:
+    """Write run.json, the last file of a capture: `record` with who captured it, and which files; returns it.
 
-    Args:
-        directory: holds the run's files and nothing else.
-        trace: the name of the one that the readers open.
+    `directory` holds the run's files and nothing else; the readers open `trace`.
     """
     files = sorted(path.name for path in directory.iterdir())
-    return msgspec.structs.replace(
+    record = msgspec.structs.replace(
         record,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         profkit=__version__,
@@ -65,6 +61,8 @@ def complete(record: RunRecord, directory: Path, trace: str) -> RunRecord:
         files=files,
         trace_sha256=run_dir.trace_digests(directory, trace, files),
     )
+    run_dir.write_record(directory, record)
+    return record
 
 
 def quartiles(values_us: Sequence[float]) -> QuartilesRecord:
@@ -143,8 +141,8 @@ def of_step(
             name=options.name, layers=len(step.layers), source="file" if options.is_file else "shipped"
         ),
         profiler=ProfilerRecord(ranges=ranges),
-        device=DeviceRecord(**describe_device()),
-        versions=VersionsRecord(**describe_versions()),
+        device=describe_device(),
+        versions=describe_versions(),
         seed=options.seed,
         warmup=options.warmup,
         replays=options.replays,
@@ -219,12 +217,10 @@ def source_commit() -> str | None:
 
 
 def deviation(output: torch.Tensor, reference: torch.Tensor, rtol: float, atol: float) -> float:
-    """The largest ``|output - reference| / (atol + rtol * |reference|)``: at most 1 is within the tolerance.
+    """The largest ``|output - reference| / (atol + rtol * |reference|)`` of two tensors of one shape, on any device: at
+    most 1 is within the tolerance.
 
     Equal values, NaN and infinities among them, deviate by 0; a NaN or infinity on one side alone by infinity.
-
-    Args:
-        output, reference: of one shape, on any device.
     """
     import torch
 

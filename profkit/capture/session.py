@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +21,10 @@ import msgspec
 from profkit.capture import floor, outputs, process, profilers
 from profkit.capture import record as record_fields
 from profkit.capture.device import driver_version
-from profkit.capture.options import Options, Recording, Result
+from profkit.capture.options import Options, Recording
 from profkit.capture.profilers import Profiler
-from profkit.capture.workers import Workers
-from profkit.errors import ProfkitError
+from profkit.capture.workers import Recorded, Workers
+from profkit.errors import ProfkitError, Terminated
 from profkit.model.outputs import OUTPUTS_FILE
 from profkit.model.run import (
     CommandRecord,
@@ -46,12 +45,9 @@ NO_GPU_WORK = "no-gpu-work"
 
 @dataclass(frozen=True)
 class Finished:
-    """A capture that is complete.
+    """A capture that is complete: run.json of every rank, and why its profiler was used ("" for a command).
 
     Args:
-        path: the run directory.
-        records: run.json of every rank.
-        why: why its profiler was used; "" for a command.
         exit_code: a command's own; 128 + n where signal n ended it.
     """
 
@@ -61,35 +57,10 @@ class Finished:
     exit_code: int = 0
 
 
-@dataclass(frozen=True)
-class Session:
-    """What every run of one `profkit capture` shares.
-
-    Args:
-        options: the user's, with the profiler that was chosen.
-        profiler: what records.
-        why: why it does, one clause for the user.
-    """
-
-    options: Options
-    profiler: Profiler
-    why: str
-
-    @property
-    def has_floor(self) -> bool:
-        """Whether the dispatch floor is wanted, and can have times."""
-        return self.options.with_floor and self.profiler.timed
-
-    @property
-    def floor(self) -> FloorRecord | MessageRecord | None:
-        """The dispatch floor, measured when it is first asked for, or why it could not be."""
-        return floor.beside(self.profiler) if self.has_floor else None
-
-
-def begin(options: Options) -> Session:
+def begin(options: Options) -> Workers:
     """Check `options` and choose the profiler.
 
-    A shipped workload's variant and shapes are checked here too, before anything is started.
+    A shipped workload's variants and shapes are checked here too, before anything is started.
 
     Raises:
         ProfkitError: options that cannot be, or the profiler asked for is not here.
@@ -98,94 +69,68 @@ def begin(options: Options) -> Session:
 
     if not options.is_file:
         workload = kernels.load(options.workload)
-        resolve_variant(workload, options.variant)
+        against = None if options.against is None else resolve_variant(workload, options.against)
+        options = dataclasses.replace(options, variant=resolve_variant(workload, options.variant), against=against)
         resolve_shapes(workload, options.shapes, options.nproc or 1)
     profiler, why = profilers.choose(options)
-    chosen = dataclasses.replace(options, profiler=profiler.name)
+    options = dataclasses.replace(options, profiler=profiler.name)
     if not profiler.timed:
-        chosen = dataclasses.replace(chosen, replays=1, warmup=0)
-    return Session(chosen, profiler, why)
+        options = dataclasses.replace(options, replays=1, warmup=0)
+    return Workers(options, profiler, why)
 
 
 def capture(options: Options, output: Path, *, force: bool) -> Finished:
-    """Run a workload under a profiler and leave the run directory `output`, complete or not at all.
-
-    Raises:
-        ProfkitError: bad options, a profiler that is not here, a workload that fails, an output that exists.
-    """
+    """Run a workload under a profiler and leave the run directory `output`, complete or not at all."""
     with process.terminable(), run_dir.new(output, force=force) as directory:
-        session = begin(options)
-        records = record_into(session, directory, crash_log=output.with_name(output.name + ".log"))
-    return Finished(output, records, session.why)
+        workers = dataclasses.replace(begin(options), crash_log=output.with_name(output.name + ".log"))
+        records = record_into(workers, directory)
+    return Finished(output, records, workers.why)
 
 
-def record_into(
-    session: Session, directory: Path, *, crash_log: Path, repetition: RepetitionRecord | None = None
-) -> list[RunRecord]:
-    """Run the workload once and fill `directory`, each run.json last.
+def record_into(workers: Workers, directory: Path, repetition: RepetitionRecord | None = None) -> list[RunRecord]:
+    """Run the workload once and fill `directory`, each run.json last; returns run.json of every rank.
 
-    Args:
-        directory: empty; becomes the run directory, or with ``--nproc`` the parent of the ranks' ``0``, ``1``…
-        crash_log: where the output of a worker that fails is kept.
-        repetition: the `repetition` field of run.json.
-
-    Returns:
-        run.json of every rank.
+    `directory` is empty; it becomes the run directory, or with ``--nproc`` the parent of the ranks' ``0``, ``1``…
     """
-    options, profiler, nproc = session.options, session.profiler, session.options.nproc
+    options, profiler, nproc = workers.options, workers.profiler, workers.options.nproc
     job_name = secrets.token_hex(8)
-    records: list[RunRecord] = []
+    kept: list[tuple[Path, str, RunRecord]] = []
     with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
-        work = Path(name)
-        workers = Workers(options, profiler, crash_log)
-        jobs = workers.jobs(_directories(work, nproc))
-        results: Sequence[tuple[Result, Result | None]]
-        if profiler.timed:
-            results = workers.record_and_time(jobs)
-        else:
-            results = [(result, None) for result in workers.record(jobs)]
-        wholes: Sequence[StepTimesRecord | MessageRecord | None] = [None] * len(jobs)
+        recorded = workers.record(Path(name), "untraced" if profiler.timed else None)
+        wholes: Sequence[StepTimesRecord | MessageRecord | None] = [None] * len(recorded)
         if options.graph_level:
-            wholes = floor.graph_level(options, profiler, _directories(work / "graph-level", nproc))
-        kept: list[tuple[Path, str]] = []
-        for job in jobs:
-            target = directory if nproc is None else directory / str(job.rank)
+            wholes = floor.graph_level(workers, Path(name) / "graph-level")
+        for own, whole in zip(recorded, wholes, strict=True):
+            target = directory if nproc is None else directory / str(own.job.rank)
             target.mkdir(exist_ok=True)
-            trace = profiler.keep(job.recording, target, keep_report=options.keep_report).trace
-            kept.append((target, trace))
-            if (job.directory / OUTPUTS_FILE).exists():
-                (job.directory / OUTPUTS_FILE).rename(target / OUTPUTS_FILE)
+            trace = profiler.keep(own.recording, target, keep_report=options.keep_report).trace
+            if (own.job.directory / OUTPUTS_FILE).exists():
+                (own.job.directory / OUTPUTS_FILE).rename(target / OUTPUTS_FILE)
             if not _holds_gpu_work(target / trace):
                 raise ProfkitError(f"{profiler.name} recorded no launch of the workload. Try `profkit doctor`.")
-    for rank, ((target, trace), (traced, untraced), whole) in enumerate(zip(kept, results, wholes, strict=True)):
-        record = record_fields.complete(_record(session, traced.record, untraced, whole), target, trace)
-        if nproc is not None:
-            of_job = RankRecord(rank=rank, world_size=nproc, job=job_name, backend=traced.backend)
-            record = msgspec.structs.replace(record, ranks=of_job)
-        records.append(msgspec.structs.replace(record, repetition=repetition))
-        run_dir.write_record(target, records[-1])
-    return records
+            record = _record(workers, own, whole)
+            if nproc is not None:
+                of_job = RankRecord(rank=own.job.rank, world_size=nproc, job=job_name, backend=own.traced.backend)
+                record = msgspec.structs.replace(record, ranks=of_job)
+            kept.append((target, trace, msgspec.structs.replace(record, repetition=repetition)))
+    return [record_fields.finish(record, target, trace) for target, trace, record in kept]
 
 
-def _record(
-    session: Session, traced: RunRecord, untraced: Result | None, whole: StepTimesRecord | MessageRecord | None
-) -> RunRecord:
+def _record(workers: Workers, own: Recorded, whole: StepTimesRecord | MessageRecord | None) -> RunRecord:
     """run.json of one process, but for its files and what it is among others.
 
-    Args:
-        traced: as the worker that was recorded left it.
-        untraced: the other worker's result; None without times.
-        whole: the step at graph level, or why there is none; None where it was not asked for.
+    `whole` is the step at graph level, or why there is none.
     """
-    profiler, empty = session.profiler, session.floor
+    profiler, empty = workers.profiler, floor.beside(workers)
+    traced, held = own.traced.record, own.held.record if own.held else None
     warnings = [*(traced.warnings or ()), *(one for one in (empty, whole) if isinstance(one, MessageRecord))]
     equal, digests = None, traced.digests
     if digests is not None:
         unsteady = set(digests.nondeterministic or ())
-        if untraced is not None and untraced.record.digests is not None:
-            others, own = untraced.record.digests.outputs or {}, digests.outputs or {}
-            equal = others == own
-            unsteady |= {name for name in own if others.get(name) != own[name]}
+        if held is not None and held.digests is not None:
+            others, outputs_here = held.digests.outputs or {}, digests.outputs or {}
+            equal = others == outputs_here
+            unsteady |= {name for name, digest in outputs_here.items() if others.get(name) != digest}
         if unsteady:
             digests = msgspec.structs.replace(digests, nondeterministic=sorted(unsteady))
             why = (
@@ -200,7 +145,7 @@ def _record(
         timed=profiler.timed,
         digests=digests,
         versions=msgspec.structs.replace(versions, driver=driver_version() if profiler.timed else None),
-        untraced=None if untraced is None else untraced.record.untraced,
+        untraced=held.untraced if held else None,
         untraced_digests_equal=equal,
         graph_level=whole if isinstance(whole, StepTimesRecord) else None,
         floor=empty if isinstance(empty, FloorRecord) else None,
@@ -208,43 +153,31 @@ def _record(
     )
 
 
-def _directories(work: Path, nproc: int | None) -> list[Path]:
-    """A new directory below `work` for each rank."""
-    directories = [work / str(rank) for rank in range(nproc or 1)]
-    for directory in directories:
-        directory.mkdir(parents=True)
-    return directories
-
-
 def capture_command(command: Sequence[str], options: Options, output: Path, *, force: bool) -> Finished:
     """Run `command` under a profiler and leave the run directory `output`, also where the command fails.
 
-    Args:
-        command: program and arguments; stdin, stdout and stderr are the caller's own.
-        options: its profiler and `profiler_args` count.
+    Its stdin, stdout and stderr are the caller's own; of `options` the profiler and `profiler_args` count.
 
     Raises:
         ProfkitError: no such profiler here, flags that profkit sets itself, a program that is not there, or no trace.
     """
+    if not command:
+        raise ProfkitError("Nothing to run after `--`. Give a command: profkit capture -o DIR -- python app.py")
     if shutil.which(command[0]) is None:
         raise ProfkitError(f"{command[0]} is not a program that can be run: not found, or not executable.")
     recorder, _ = profilers.choose(options, profilers.COMMAND)
+    program, warnings, digests = Path(command[0]).name, list[MessageRecord](), None
     with process.terminable(), run_dir.new(output, force=force) as directory:
         with tempfile.TemporaryDirectory(prefix="work.", dir=directory) as name:
-            work = Path(name)
-            pid_file = work / "pid"
-            # It writes its process id first, and keeps that id.
-            announced = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(pid_file), *command]
-            folder = (work / "outputs").resolve()
-            folder.mkdir()
-            environment = {**os.environ, outputs.VARIABLE: str(folder)}
-            exit_code = _forwarding(recorder.command(announced, work, window=False), pid_file, environment)
-            program, log = Path(command[0]).name, work / "log"
+            work, log, folder = Path(name), Path(name) / "log", (Path(name) / "outputs").resolve()
             log.touch()
-            recording = Recording(work, log, f"{program} ended with exit status {exit_code}")
+            folder.mkdir()
+            status = _forwarding(recorder, command, work, {**os.environ, outputs.VARIABLE: str(folder)})
+            exit_code = 128 - status if status < 0 else status
+            recording = Recording(work, log, process.describe_status(status))
             recorder.export([recording])
             kept = recorder.keep(recording, directory, keep_report=True)
-            warnings, digests = list(kept.warnings), None
+            warnings += kept.warnings
             try:
                 left = outputs.of_folder(folder)
                 digests = record_fields.keep_outputs(directory, left) if left else None
@@ -267,39 +200,48 @@ def capture_command(command: Sequence[str], options: Options, output: Path, *, f
             warnings=warnings,
         )
         record = msgspec.structs.replace(record, profiler=recorder.description(record))
-        record = record_fields.complete(record, directory, kept.trace)
-        run_dir.write_record(directory, record)
+        record = record_fields.finish(record, directory, kept.trace)
     return Finished(output, [record], exit_code=exit_code)
 
 
 def _holds_gpu_work(trace: Path) -> bool:
-    """Whether a trace holds GPU work.
-
-    Raises:
-        ProfkitError: it cannot be read.
-    """
+    """Whether a trace, which must be readable, holds GPU work."""
     from profkit import readers
 
     return len(readers.read(trace).ops) > 0
 
 
-def _forwarding(argv: Sequence[str], pid_file: Path, environment: Mapping[str, str]) -> int:
-    """Run the profiler with our own stdin, stdout and stderr; returns its exit status as a shell has it.
+def _forwarding(recorder: Profiler, command: Sequence[str], work: Path, environment: Mapping[str, str]) -> int:
+    """Run the profiler around `command` with our own stdin, stdout and stderr; returns its exit status.
 
-    SIGINT, SIGTERM and SIGHUP are handed on to the program's process group, to the profiler before the program starts.
+    SIGINT, SIGTERM and SIGHUP are handed on to the command's process group. Where nothing of that runs, before it has
+    started or when only the profiler is left, they end the capture.
 
-    Args:
-        argv: its command line, which makes the program write its process id to `pid_file`.
-        environment: the program's.
+    Raises:
+        ProfkitError: the profiler was ended by a signal, or did not start the command.
     """
-    # A session of its own: Ctrl-C on the terminal reaches only us, and we hand it to the program, not to nsys, which
-    # would stop at once and lose the program's exit status.
-    child = subprocess.Popen(argv, env=environment, start_new_session=True)
+    pid_file = work / "pid"
+    # It writes its process id first, and keeps that id.
+    announced = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(pid_file), *command]
 
     def forward(number: int, _frame: FrameType | None) -> None:
         program = process.read_pid(pid_file)
-        process.send(program or child.pid, number, group=program is not None)
+        if program is None or not process.hand_on(program, number):
+            raise Terminated(128 + number)
 
-    with process.handled(forward, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    # A session of its own: Ctrl-C on the terminal reaches only us, and we hand it to the program, not to nsys, which
+    # would stop at once and lose the program's exit status.
+    with (
+        process.started(recorder.command(announced, work, window=False), None, env=environment) as child,
+        process.handled(forward, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    ):
         status = child.wait()
-    return 128 - status if status < 0 else status
+    begun = process.read_pid(pid_file)
+    # A profiler that turns into the command by exec has its process id, and the command's exit status.
+    if begun is None or (status < 0 and begun != child.pid):
+        when = "before the command began" if begun is None else "and not with the command, so nothing is kept"
+        raise ProfkitError(
+            f"{recorder.name} ended with {process.describe_status(status)}, {when}. See the messages above; "
+            "`profkit doctor` checks it."
+        )
+    return status

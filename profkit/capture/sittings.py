@@ -9,16 +9,19 @@ import hashlib
 import json
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from profkit.errors import ProfkitError, without_controls
 from profkit.runs import run_dir
 
 if TYPE_CHECKING:
     import rich.progress
+
+T = TypeVar("T")
 
 
 def source_digest(spec: str) -> str | None:
@@ -37,10 +40,7 @@ def source_digest(spec: str) -> str | None:
 
 
 def check_same(output: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to go on with what was begun otherwise.
-
-    Args:
-        what: is begun in `output`, with its article.
+    """Refuse to go on with `what` (with its article) that was begun otherwise in `output`.
 
     Raises:
         ProfkitError: the plans differ; names every difference.
@@ -88,14 +88,22 @@ def locked(output: Path) -> Iterator[None]:
         yield
 
 
+def within(missing: Sequence[T], stop_after_s: float | None) -> Iterator[T]:
+    """The units that may begin: the first always, another one while the longest so far would still fit."""
+    begun = time.monotonic()
+    longest_s = 0.0
+    for place, unit in enumerate(missing):
+        started = time.monotonic()
+        if place and stop_after_s is not None and started - begun + longest_s > stop_after_s:
+            return
+        yield unit
+        longest_s = max(longest_s, time.monotonic() - started)
+
+
 class Progress:
     """How far units of work are: a bar that names what runs now; or a line when one begins and one when it has ended.
 
-    Args:
-        done: units that were there before.
-        total: all of them.
-        unit: what one is called.
-        bar: of one task, on a terminal.
+    `done` of them were there before; `unit` is what one is called, `bar` of one task, on a terminal.
     """
 
     def __init__(

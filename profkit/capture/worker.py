@@ -10,7 +10,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +18,7 @@ from types import TracebackType
 import msgspec
 
 from profkit.capture import process, profilers
-from profkit.capture.options import FLOOR_WORKLOAD, Job, Result, read_job
+from profkit.capture.options import FLOOR_WORKLOAD, Job, Result
 from profkit.errors import ProfkitError
 from profkit.model.run import WorkloadRecord
 from profkit.model.workload import BuildContext, Step, resolve_shapes, resolve_variant
@@ -79,16 +78,8 @@ def _record(job: Job, build_on: Callable[[str], Step]) -> Result:
         join(job, gpu=gpu)
     with torch.no_grad():
         if profiler is None:
-            return Result(record=time_untraced(job, partial(build_on, "cuda")))
+            return Result(record=time_untraced(job, build_on))
         return Result(record=profiler.record(job, build_on), backend=backend())
-
-
-def write_result(job: Job, result: Result) -> None:
-    """Write the result; a reader sees all of it or no file."""
-    file = job.file("result.json")
-    partial_file = file.with_suffix(".part")
-    partial_file.write_bytes(msgspec.json.encode(result))
-    partial_file.replace(file)
 
 
 def _report_crash(job: Job) -> None:
@@ -97,7 +88,7 @@ def _report_crash(job: Job) -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         traceback.print_exception(kind, error, trace)
         first_line = "".join(f": {line}" for line in str(error).strip().splitlines()[:1])
-        write_result(job, Result(crash=f"{kind.__name__}{first_line}"))
+        job.finish(Result(crash=f"{kind.__name__}{first_line}"))
 
     sys.excepthook = hook
 
@@ -115,16 +106,16 @@ def _go_ahead() -> bool:
 
 def main(path: str) -> int:
     """Run the job in file `path`; 0 when its result is written, 2 for an error that the user can mend."""
-    job = read_job(Path(path))
+    job = Job.read(Path(path))
     job.file("pid").write_text(str(os.getpid()), encoding="utf-8")
     process.end_with(job.parent_pid)
     _report_crash(job)
     if job.held and not _go_ahead():
         return 2
     try:
-        write_result(job, run(job))
+        job.finish(run(job))
     except ProfkitError as error:
-        write_result(job, Result(error=str(error)))
+        job.finish(Result(error=str(error)))
         return 2
     except SystemExit as error:
         # A workload that leaves has left no result, whatever its status; no hook sees this exception.

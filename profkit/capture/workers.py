@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 import socket
 import subprocess
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profkit.capture import process
-from profkit.capture.options import Job, Options, Result, read_result
+from profkit.capture.options import Job, Options, Recording, Result
 from profkit.capture.profilers import GraphTrace, Profiler
 from profkit.errors import ProfkitError
 
@@ -41,31 +43,31 @@ def rank_environment(rank: int, world_size: int, master_port: int, base: Mapping
     }
 
 
-def under_torchrun() -> tuple[int, int] | None:
-    """This process's rank and their number where torchrun started it; None elsewhere, or for one process alone.
+def on_ranks(options: Options) -> Options | None:
+    """`options` for a process that torchrun may have started; None where another process captures for it.
+
+    The ranks of a capture are complete or absent together, so one profkit starts all of them: rank 0's, as ``--nproc``
+    does. Those of the other ranks have nothing to do.
 
     Raises:
-        ProfkitError: torchrun runs on several hosts.
+        ProfkitError: torchrun started another number of processes than ``--nproc`` asks for, or on several hosts.
     """
-    names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    values = [os.environ.get(name, "") for name in names]
+    values = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")]
     if "TORCHELASTIC_RUN_ID" not in os.environ or not all(value.isdigit() for value in values):
-        return None
+        return options
     rank, size, local = map(int, values)
     if size != local:
         raise ProfkitError(f"torchrun started {size} ranks, {local} of them here. profkit captures ranks of one host.")
-    return None if size == 1 else (rank, size)
+    if size == 1:
+        return options
+    if options.nproc not in (None, size):
+        raise ProfkitError(f"--nproc {options.nproc}, but torchrun started {size} processes. Leave one of them out.")
+    return dataclasses.replace(options, nproc=size) if rank == 0 else None
 
 
 @dataclass(frozen=True)
 class Worker:
-    """One running worker.
-
-    Args:
-        job: what it does.
-        child: its process, or that of the profiler around it.
-        crash_log: where its log is kept if it fails; None keeps none.
-    """
+    """One running worker: its process, or that of the profiler around it; `crash_log` as in `Workers`."""
 
     job: Job
     child: subprocess.Popen[bytes]
@@ -79,7 +81,7 @@ class Worker:
         """Whether it has said so, or has ended without a result."""
         # A profiler outlives its program by seconds, in which the other ranks fail too.
         ended = self.has_ended() or process.is_gone(self.job.file("pid"))
-        result = read_result(self.job)
+        result = self.job.result()
         return ended if result is None else result.has_failed
 
     def failed_at(self) -> float:
@@ -92,18 +94,13 @@ class Worker:
         path = self.job.file("stage")
         return f"is {path.read_text(encoding='utf-8')}" if path.exists() else "has not begun"
 
-    def result(self, *, wait: bool = True) -> Result:
-        """What the worker found, once it has ended.
-
-        Args:
-            wait: false for a worker that has failed and may not have ended.
+    def result(self) -> Result:
+        """What a worker found that has ended or failed.
 
         Raises:
             ProfkitError: the worker refused the job, or failed; the log of a failure is kept and named.
         """
-        if wait:
-            process.wait(self.child, self.job.file("pid"))
-        result = read_result(self.job)
+        result = self.job.result()
         if result is None:
             how = ""
             # A process of several threads is a zombie a little before its status can be had.
@@ -123,11 +120,25 @@ class Worker:
 
     def _keep_log(self) -> str:
         """Keep the log without the directories of this machine; a sentence that names it."""
-        if self.crash_log is None:
-            return ""
         text = self.job.file("log").read_text(encoding="utf-8", errors="replace")
-        self.crash_log.write_text(process.without_directories(text), encoding="utf-8")
+        if self.crash_log is None or not text:
+            return ""
+        try:
+            self.crash_log.write_text(process.without_directories(text), encoding="utf-8")
+        except OSError as error:
+            self.crash_log.unlink(missing_ok=True)
+            return f" Its log cannot be kept: {error.strerror}."
         return f" Full log: {self.crash_log}"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a rank's workers have left: of the profiled one, whose recording is exported, and of the held one."""
+
+    job: Job
+    recording: Recording
+    traced: Result
+    held: Result | None
 
 
 @dataclass(frozen=True)
@@ -135,84 +146,80 @@ class Workers:
     """Starts the workers of one capture, all ranks of a job together.
 
     Args:
-        options: of the capture.
-        profiler: what jobs whose recorder it is run under.
-        crash_log: see `Worker`.
-        graph_trace: what it records of graphs.
+        options: the user's, with the profiler that was chosen.
+        why: why it was, one clause for the user.
+        crash_log: where the log of a worker that fails is kept; None keeps none.
     """
 
     options: Options
     profiler: Profiler
+    why: str = ""
     crash_log: Path | None = None
     graph_trace: GraphTrace = "node"
 
-    def jobs(self, directories: Sequence[Path], recorder: str | None = None) -> list[Job]:
-        """One job a rank, each with a directory of its own; the ranks meet at a port that nothing else uses.
+    def jobs(self, work: Path, recorder: str | None = None) -> list[Job]:
+        """One job a rank, each with a directory of its own below `work`; the ranks meet at a port that nothing uses.
 
-        Args:
-            recorder: ``untraced`` or ``floor``; else they are the profiler's.
+        They are the profiler's, or those of another `recorder`.
         """
         port = free_port() if self.options.nproc is not None else 0
         name, api = recorder or self.profiler.name, "" if recorder else self.profiler.ranges_api
-        return [Job(self.options, name, directory, api, rank, port) for rank, directory in enumerate(directories)]
+        jobs = [Job(self.options, name, work / str(rank), api, rank, port) for rank in range(self.options.nproc or 1)]
+        for job in jobs:
+            job.directory.mkdir(parents=True, exist_ok=True)
+        return jobs
 
     @contextmanager
     def started(self, job: Job) -> Iterator[Worker]:
         """A worker that runs beside the block; at the block's end it is ended if it has not ended by itself."""
-        command = [sys.executable, "-m", "profkit.capture.worker", str(job.write())]
+        command = [sys.executable, "-X", "faulthandler", "-m", "profkit.capture.worker", str(job.write())]
         environment: Mapping[str, str] = os.environ
         if job.recorder == self.profiler.name:
             command = self.profiler.command(command, job.directory, window=True, graph_trace=self.graph_trace)
             environment = {**environment, **self.profiler.environment}
         if job.world_size:
             environment = rank_environment(job.rank, job.world_size, job.master_port, environment)
-        with process.started(
-            command, job.file("log"), env=environment, pid_file=job.file("pid"), held=job.held
-        ) as child:
+        with process.started(command, job.file("log"), env=environment, held=job.held) as child:
             yield Worker(job, child, self.crash_log)
 
-    def record(self, jobs: Sequence[Job]) -> list[Result]:
-        """Run the profiler's jobs from start to end, all ranks together, and make what its tool left into traces.
+    def record(self, work: Path, then: str | None = None) -> list[Recorded]:
+        """Run the profiler's jobs below `work`, all ranks together, and export what its tool left.
+
+        Held workers of the recorder `then` import torch while the profiled ones run, and are released when those have
+        ended: no two jobs ever use a GPU at once. The exports, which need no GPU, run beside them.
 
         Raises:
-            ProfkitError: one of them failed, or they did not end in time; the others are ended.
+            ProfkitError: a worker failed, or they did not end in time; the others are ended.
         """
         with ExitStack() as stack:
-            results = _results([stack.enter_context(self.started(job)) for job in jobs])
-        self.profiler.export([job.recording for job in jobs])
-        return results
-
-    def record_and_time(self, jobs: Sequence[Job], recorder: str = "untraced") -> list[tuple[Result, Result]]:
-        """For each rank the results of its profiled job, exported, and of the held one of `recorder` after it.
-
-        The held workers import torch while the profiled ones run, and are released when those have ended: no two
-        jobs ever use a GPU at once. The exports, which need no GPU, run beside them.
-        """
-        with ExitStack() as stack:
-            held = self.jobs([job.directory for job in jobs], recorder)
-            waiting = [stack.enter_context(self.started(job)) for job in held]
+            waiting = [stack.enter_context(self.started(job)) for job in self.jobs(work, then)] if then else []
             with ExitStack() as recording:
-                recorded = _results([recording.enter_context(self.started(job)) for job in jobs])
+                workers = [recording.enter_context(self.started(job)) for job in self.jobs(work)]
+                traced = _results(workers)
             for worker in waiting:
                 process.tell(worker.child, "go")
-            self.profiler.export([job.recording for job in jobs])
-            return list(zip(recorded, _results(waiting), strict=True))
+            recordings = [
+                Recording(own.job.directory, own.job.file("log"), process.describe_status(own.child.returncode))
+                for own in workers
+            ]
+            self.profiler.export(recordings)
+            held = _results(waiting) if waiting else [None] * len(workers)
+            jobs = [worker.job for worker in workers]
+            return [Recorded(*own) for own in zip(jobs, recordings, traced, held, strict=True)]
 
 
 def _results(workers: Sequence[Worker]) -> list[Result]:
-    """What the workers found, once all have ended; see `Workers.record`."""
-    if workers[0].job.world_size:
-        _wait(workers)
-    return [worker.result() for worker in workers]
-
-
-def _wait(workers: Sequence[Worker]) -> None:
-    """Wait until every rank has ended well.
+    """What the workers found, once all have ended well.
 
     Raises:
-        ProfkitError: the first failure; or their time is over, with what each of them was doing.
+        ProfkitError: the first failure; or the time of several is over, with what each of them was doing.
     """
-    limit_s = workers[0].job.options.rank_timeout_s
+    first, limit_s = workers[0], math.inf
+    if first.job.world_size:
+        limit_s = first.job.options.rank_timeout_s
+    else:
+        # In one system call: nothing of ours runs while something is timed.
+        process.wait(first.child, first.job.file("pid"))
     deadline = time.monotonic() + limit_s
     running = list(workers)
     while running:
@@ -220,7 +227,7 @@ def _wait(workers: Sequence[Worker]) -> None:
             # A rank that fails takes others along, which lose their connection to it: the first one is the cause.
             cause = min(failed, key=Worker.failed_at)
             try:
-                cause.result(wait=False)
+                cause.result()
             except ProfkitError as error:
                 whose = f"Rank {cause.job.rank} of {len(workers)}: " if len(workers) > 1 else ""
                 raise ProfkitError(f"{whose}{error}", error.exit_code) from error
@@ -231,4 +238,6 @@ def _wait(workers: Sequence[Worker]) -> None:
                 f"{len(running)} of {len(workers)} ranks did not end within {limit_s:g} s: {doing}. A collective that "
                 "not all of them call hangs; --rank-timeout allows more time."
             )
-        time.sleep(process.POLL_S)
+        if running:
+            time.sleep(process.POLL_S)
+    return [worker.result() for worker in workers]

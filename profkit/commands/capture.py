@@ -2,107 +2,107 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profkit.errors import ProfkitError
 from profkit.model.run import FloorRecord, RunRecord, StepTimesRecord
 from profkit.model.wording import counted
 
 if TYPE_CHECKING:
+    from profkit.capture import pairs, session
     from profkit.capture.options import Options
-    from profkit.capture.pairs import Finished
 
 
 def capture_workload(options: Options, output: Path, *, force: bool) -> str:
     """Capture a workload, once or in repetitions of one or two arms; returns the summary to print."""
+    from profkit.capture import pairs, session
+
     if options.pairs is not None:
-        from profkit.capture import pairs
-
         return summarise_pairs(pairs.capture(options, output, force=force))
-    from profkit.capture import session
-
-    finished = session.capture(options, output, force=force)
-    return summarise(finished.path, finished.records, f" ({finished.why})")
-
-
-def on_ranks(options: Options) -> Options | None:
-    """`options` for a process that torchrun may have started; None where another process captures for it.
-
-    The ranks of a capture are complete or absent together, so one profkit starts all of them: rank 0's, as ``--nproc``
-    does. Those of the other ranks have nothing to do.
-
-    Raises:
-        ProfkitError: torchrun started another number of processes than ``--nproc`` asks for, or on several hosts.
-    """
-    from profkit.capture.workers import under_torchrun
-
-    launched = under_torchrun()
-    if launched is None:
-        return options
-    rank, size = launched
-    if options.nproc not in (None, size):
-        raise ProfkitError(f"--nproc {options.nproc}, but torchrun started {size} processes. Leave one of them out.")
-    return dataclasses.replace(options, nproc=size) if rank == 0 else None
+    return summarise(session.capture(options, output, force=force))
 
 
 def capture_command(command: Sequence[str], options: Options, output: Path, *, force: bool) -> tuple[str, int]:
     """Capture any command; returns the summary to print and the command's exit status."""
     from profkit.capture import session
 
-    if not command:
-        raise ProfkitError("Nothing to run after `--`. Give a command: profkit capture -o DIR -- python app.py")
     finished = session.capture_command(command, options, output, force=force)
-    return summarise(finished.path, finished.records, ""), finished.exit_code
+    return summarise(finished), finished.exit_code
 
 
-def summarise(path: Path, ranks: Sequence[RunRecord], why: str) -> str:
-    """A few lines about a finished capture: profiler, directory, times, warnings, and what to do next.
-
-    Args:
-        ranks: run.json of every rank.
-    """
-    times: list[str] = []
-    for own in ranks:
-        if (untraced := own.untraced) is not None:
-            whose = f"rank {own.ranks.rank} " if own.ranks and len(ranks) > 1 else ""
-            times.append(f"untraced: {whose}{_step_times(untraced)}")
-        if own.graph_level is not None:
-            times.append(f"traced at graph level: {_step_times(own.graph_level)}")
-    workload = ranks[0].workload
+def summarise(finished: session.Finished) -> str:
+    """A few lines about a finished capture: profiler, directory, times, warnings, and what to do next."""
+    records, times = finished.records, list[str]()
+    for own in records:
+        whose = f"rank {own.ranks.rank} " if own.ranks and len(records) > 1 else ""
+        recorded = {"untraced": own.untraced, "traced at graph level": own.graph_level}
+        times += [f"{how}: {whose}{_step_times(step)}" for how, step in recorded.items() if step is not None]
+    workload = records[0].workload
     what = f"{workload.name} {workload.variant}" if workload else None
-    lines = _lines(ranks[0], why, what, times, ranks)
-    idle = any(warning.code == "no-gpu-work" for warning in ranks[0].warnings or ())
-    then = "record a command that uses the GPU; there are no layers to count" if idle else f"profkit layers {path}"
-    return "\n".join([*lines, f"run directory: {path}", f"next: {then}"])
+    idle = any(warning.code == "no-gpu-work" for warning in records[0].warnings or ())
+    then = (
+        "record a command that uses the GPU; there are no layers to count"
+        if idle
+        else f"profkit layers {finished.path}"
+    )
+    why = f" ({finished.why})" if finished.why else ""
+    return "\n".join(
+        [*_lines(records, why, what, times), f"run directory: {finished.path}", f"next: {then}"],
+    )
 
 
-def _lines(
-    record: RunRecord, why: str, what: str | None, more: Sequence[str], records: Sequence[RunRecord]
-) -> list[str]:
-    """What is said of every capture.
+def summarise_pairs(finished: pairs.Finished) -> str:
+    """A few lines about a repeated capture: what was recorded, each arm's step time, what was set aside, what next."""
+    from profkit.capture.pairs import untraced_us
+
+    here, total, durations_s = len(finished.records), finished.total, finished.durations_s
+    now = "none of them now"
+    if durations_s:
+        each_s = statistics.median(durations_s)
+        now = f"{len(durations_s)} of them now in {sum(durations_s):.0f} s ({each_s:.1f} s each)"
+    times = [f"recorded: {here} of {total} repetitions, {now}"]
+    for arm in finished.arms:
+        own = [untraced_us(ranks) for repetition, ranks in finished.records if repetition.arm == arm]
+        if medians := [median_us for median_us in own if median_us is not None]:
+            spread = f"{min(medians):.1f} to {max(medians):.1f}"
+            step = f"{statistics.median(medians):.1f} us a step (median of {len(medians)}, {spread})"
+            times.append(f"untraced: {arm.name} {step}")
+    aside, then = ["set aside: decided when all repetitions are there"], "the same command records the rest"
+    if here == total:
+        found = [(repetition, why) for repetition, ranks in finished.records if (why := ranks[0].set_aside)]
+        aside = [f"set aside: {len(found)} of {total} repetitions"]
+        aside += [f"  {own.arm.name}, pair {own.pair}: {why.code}: {why.message}" for own, why in found]
+        then = f"profkit {'diff' if len(finished.arms) > 1 else 'layers'} {finished.path}"
+    records = [record for _, ranks in finished.records for record in ranks]
+    workload = records[-1].workload
+    what = f"{workload.name if workload else None} {' against '.join(arm.name for arm in finished.arms)}"
+    lines = _lines(records, f" ({finished.why})", what, times)
+    return "\n".join([*lines, *aside, f"directory: {finished.path}", f"next: {then}"])
+
+
+def _lines(records: Sequence[RunRecord], why: str, what: str | None, times: Sequence[str]) -> list[str]:
+    """What is said of every capture, the newest record speaking for all.
 
     Args:
-        record: tells what all `records` have in common.
         what: workload and variants; None for a command.
-        more: lines on this kind of capture, among them its times.
     """
-    profiler = f"{record.profiler.name} {record.profiler.version}" if record.profiler else "unknown"
-    lines = [f"profiler: {profiler}{why}"]
-    if what is not None:
-        layers = record.workload.layers if record.workload else None
-        device = record.device.name if record.device else None
-        amount = f"{counted(layers or 0, 'layer')}, {counted(record.replays or 0, 'replay')}"
-        lines.append(f"workload: {what}, {amount} on {device}")
-    lines += [*_ranks_lines(record), *more, *floor_lines(record.floor)]
+    record = records[-1]
+    profiler, workload, ranks = record.profiler, record.workload, record.ranks
+    lines = [f"profiler: {profiler.name} {profiler.version}{why}" if profiler else f"profiler: unknown{why}"]
+    if workload is not None:
+        amount = f"{counted(workload.layers or 0, 'layer')}, {counted(record.replays or 0, 'replay')}"
+        lines.append(f"workload: {what}, {amount} on {record.device.name if record.device else None}")
+    if ranks is not None:
+        exchange = workload.shapes.get("exchange") if workload else None
+        how = "" if exchange is None else f"; exchange: {exchange}"
+        lines.append(f"ranks: {ranks.world_size}, a process each, joined over {ranks.backend}{how}")
+    lines += [*times, *floor_lines(record.floor)]
     if record.digests and record.digests.outputs:
-        lines.append(
-            f"outputs: {len(record.digests.outputs)} kept, as digests and numbers that `profkit diff` compares"
-        )
+        kept = len(record.digests.outputs)
+        lines.append(f"outputs: {kept} kept, as digests and numbers that `profkit diff` compares")
     if not record.timed:
         lines.append("not timed: launches were counted on the CPU, one for each operator; there are no times")
     warnings = Counter((w.code, w.message) for own in records for w in own.warnings or ())
@@ -127,57 +127,3 @@ def floor_lines(floor: FloorRecord | None) -> list[str]:
         f"{empty.traced_duration.median:.2f} us a kernel traced; with one load and store "
         f"{loaded.untraced_per_node.median:.2f} and {loaded.traced_duration.median:.2f}"
     ]
-
-
-def summarise_pairs(finished: Finished) -> str:
-    """A few lines about a repeated capture: what was recorded, each arm's step time, what was set aside, what next."""
-    from profkit.capture.pairs import untraced_us
-
-    records = [record for _, ranks in finished.records for record in ranks]
-    newest = records[-1]
-    name = newest.workload.name if newest.workload else None
-    arms = " against ".join(arm.name for arm in finished.arms)
-    lines = [f"recorded: {len(finished.records)} of {finished.total} repetitions{_duration(finished.durations_s)}"]
-    for arm in finished.arms:
-        own = [ranks for repetition, ranks in finished.records if repetition.arm == arm]
-        medians = [median_us for ranks in own if (median_us := untraced_us(ranks)) is not None]
-        if medians:
-            spread = f"{min(medians):.1f} to {max(medians):.1f}"
-            lines.append(
-                f"untraced: {arm.name} {statistics.median(medians):.1f} us a step (median of {len(medians)}, {spread})"
-            )
-    lines = _lines(newest, f" ({finished.why})", f"{name} {arms}", lines, records)
-    return "\n".join([*lines, *_set_aside_lines(finished), *_next_lines(finished)])
-
-
-def _ranks_lines(record: RunRecord) -> list[str]:
-    """A line on the ranks and how they exchange; none for a process without a group."""
-    ranks = record.ranks
-    if ranks is None:
-        return []
-    exchange = record.workload.shapes.get("exchange") if record.workload else None
-    how = "" if exchange is None else f"; exchange: {exchange}"
-    return [f"ranks: {ranks.world_size}, a process each, joined over {ranks.backend}{how}"]
-
-
-def _duration(durations_s: Sequence[float]) -> str:
-    if not durations_s:
-        return ", none of them now"
-    return f", {len(durations_s)} of them now in {sum(durations_s):.0f} s ({statistics.median(durations_s):.1f} s each)"
-
-
-def _set_aside_lines(finished: Finished) -> list[str]:
-    if len(finished.records) < finished.total:
-        return ["set aside: decided when all repetitions are there"]
-    aside = [(repetition, why) for repetition, ranks in finished.records if (why := ranks[0].set_aside)]
-    return [
-        f"set aside: {len(aside)} of {finished.total} repetitions",
-        *(f"  {r.arm.name}, pair {r.pair}: {why.code}: {why.message}" for r, why in aside),
-    ]
-
-
-def _next_lines(finished: Finished) -> list[str]:
-    lines = [f"directory: {finished.path}"]
-    if len(finished.records) < finished.total:
-        return [*lines, "next: the same command records the rest"]
-    return [*lines, f"next: profkit {'diff' if len(finished.arms) > 1 else 'layers'} {finished.path}"]

@@ -11,10 +11,11 @@ import glob
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,38 +132,69 @@ def new(path: Path, *, force: bool = False) -> Iterator[Path]:
             beside it, under a name that is said); or its parent cannot be written.
     """
     _check_free(path, force)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-            with held(left) as is_ours:
-                if is_ours:
-                    shutil.rmtree(left, ignore_errors=True)
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        temporary.mkdir()
-    except OSError as error:
-        raise ProfkitError(f"Cannot write to {path.parent}: {error.strerror}.") from None
-    try:
-        with held(temporary):
+    with ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+                with held(left) as is_ours:
+                    if is_ours:
+                        shutil.rmtree(left, ignore_errors=True)
+            is_ours = False
+            while not is_ours:
+                temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+                temporary.mkdir()
+                # Until it is held, another process may take it for a killed one's, and remove it.
+                is_ours = stack.enter_context(held(temporary))
+        except OSError as error:
+            raise ProfkitError(f"Cannot write to {path.parent}: {error.strerror}.") from None
+        try:
             yield temporary
             try:
-                _check_free(path, force)
+                _put_in_place(temporary, path, force)
             except ProfkitError as error:
                 made = temporary.rename(path.with_name(temporary.name[1:].removesuffix(".part")))
                 raise ProfkitError(f"{error} It appeared meanwhile; what was made is in {made}.") from None
-            if path.exists():
-                old = path.rename(temporary.with_suffix(".old"))
-                temporary.rename(path)
-                shutil.rmtree(old)
-            else:
-                temporary.rename(path)
-    finally:
-        if temporary.exists():
+        finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _check_free(path: Path, force: bool) -> None:
+def _put_in_place(temporary: Path, path: Path, force: bool) -> None:
+    """Rename `temporary` to `path`; what `force` may replace there goes.
+
+    Raises:
+        ProfkitError: `path` may not be replaced, or another process has been quicker.
+    """
+    _check_free(path, force)
+    old = temporary.with_suffix(".old")
+    try:
+        if path.exists():
+            path.rename(old)
+        # Onto a directory that has appeared since, unless that is empty, this is an error.
+        temporary.rename(path)
+    except OSError as error:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        raise ProfkitError(f"{path} cannot be put in place: {error.strerror}.") from None
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def is_part(path: Path) -> bool:
+    """Whether `path` has the name of what `new` fills."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{8}\.part", path.name) is not None
+
+
+def refuse_link(path: Path) -> None:
+    """A directory that is made is no link of anybody's.
+
+    Raises:
+        ProfkitError: `path` is a link, wherever it leads.
+    """
     if path.is_symlink():
         raise ProfkitError(f"{path} is a link, which would be replaced and not followed. Name the directory itself.")
+
+
+def _check_free(path: Path, force: bool) -> None:
+    refuse_link(path)
     if path.exists() and not force:
         raise ProfkitError(f"{path} exists and will not be overwritten. Choose another -o, or add --force.")
     if path.exists() and not is_replaceable(path):
@@ -187,17 +219,17 @@ def is_replaceable(path: Path) -> bool:
 
 @contextmanager
 def held(directory: Path) -> Iterator[bool]:
-    """A block in which no other process may hold `directory`; false where one does. A process that ends lets go."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
+    """A block in which no other process may hold `directory`; false where one does, or it has gone. A process that
+    ends lets go."""
+    with ExitStack() as stack:
         try:
+            handle = os.open(directory, os.O_RDONLY)
+            stack.callback(os.close, handle)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = True
-        except BlockingIOError:
+            is_ours = os.path.samestat(os.fstat(handle), directory.stat())
+        except (BlockingIOError, FileNotFoundError):
             is_ours = False
         yield is_ours
-    finally:
-        os.close(handle)
 
 
 def write_record(directory: Path, record: RunRecord) -> None:

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from fnmatch import fnmatch
@@ -18,7 +18,6 @@ import msgspec
 from profkit._version import __version__
 from profkit.capture import process, sittings
 from profkit.errors import ProfkitError
-from profkit.model.run import DeviceRecord
 from profkit.runs.whole_files import write_json
 from profkit.sweep import records, warm
 from profkit.sweep.plan import Options, Plan, make_plan
@@ -68,7 +67,7 @@ def sweep(options: Options, output: Path | None, *, force: bool, stop_after_s: f
         if missing:
             done, total = len(regions) - len(missing), len(regions)
             with sittings.shown(done, total, "region", kept=output is not None) as display:
-                for number in _within(missing, stop_after_s):
+                for number in sittings.within(missing, stop_after_s):
                     regions[number] = region = _measure(plan, number, clock, warmers, display)
                     if output is not None:
                         write_json(records.region_file(output, number, region.name), msgspec.to_builtins(region))
@@ -142,18 +141,6 @@ def _identity(head: Sweep) -> dict[str, Any]:
     }
 
 
-def _within(missing: Sequence[int], stop_after_s: float | None) -> Iterator[int]:
-    """The regions that may begin: the first always, another one while the longest so far would still fit."""
-    begun = time.monotonic()
-    longest_s = 0.0
-    for place, number in enumerate(missing):
-        started = time.monotonic()
-        if place and stop_after_s is not None and started - begun + longest_s > stop_after_s:
-            return
-        yield number
-        longest_s = max(longest_s, time.monotonic() - started)
-
-
 def _measure(
     plan: Plan, number: int, clock: Clock, warmers: warm.Warmers, display: sittings.Progress
 ) -> records.Region:
@@ -206,6 +193,7 @@ def _head(plan: Plan, clock: Clock, start_s: float) -> Sweep:
     from profkit.sweep.region import protocol
 
     options = plan.options
+    described = {name: text for name, text in msgspec.structs.asdict(describe_versions()).items() if name != "driver"}
     return Sweep(
         workload=SweptWorkload(
             name=Path(options.workload).name,
@@ -213,8 +201,8 @@ def _head(plan: Plan, clock: Clock, start_s: float) -> Sweep:
             source="file" if ":" in options.workload else "shipped",
             sources=source_digests(options.workload),
         ),
-        device=msgspec.convert(describe_device() if options.device == "cuda" else CPU, DeviceRecord),
-        versions={"profkit": __version__, **describe_versions()},
+        device=describe_device() if options.device == "cuda" else CPU,
+        versions={"profkit": __version__, **described},
         seed=options.seed,
         date=_now(),
         parameters={

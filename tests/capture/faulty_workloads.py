@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -29,6 +30,11 @@ def _refuses(_: BuildContext) -> Step:
 def _killed(_: BuildContext) -> Step:
     sys.stderr.write("about to be killed\n")
     os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def _segfault(_: BuildContext) -> Step:
+    ctypes.string_at(0)
     raise AssertionError
 
 
@@ -102,6 +108,7 @@ def _waits_for_the_others(context: BuildContext) -> Step:
 RAISES = _workload("raises", _raises)
 REFUSES = _workload("refuses", _refuses)
 KILLED = _workload("killed", _killed)
+SEGFAULT = _workload("segfault", _segfault)
 TWINS = _workload("twins", _twins)
 BARE = _workload("bare", _bare)
 HANGS = _workload("hangs", _hangs)

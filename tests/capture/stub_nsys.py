@@ -3,7 +3,8 @@
 
 The program runs in a session of its own, as under nsys; the report is a file that names the database to export. What
 goes wrong is chosen by STUB_NSYS_FAULT: ``importer`` (only a .qdstrm is left, with nsys's messages), ``no-report``,
-``export`` (the export fails), ``empty`` or ``random`` (it is of no format). STUB_NSYS_VERSION replaces the version.
+``export`` (the export fails), ``empty`` or ``random`` (it is of no format), ``crash`` (after the program has ended),
+``hang`` (then it says so in a file ``hangs`` and heeds no signal). STUB_NSYS_VERSION replaces the version.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 VERSION = os.environ.get("STUB_NSYS_VERSION", "2025.3.1.90-253135822126v0")
@@ -46,6 +48,14 @@ def profile(arguments: list[str]) -> int:
     # As nsys does: it stops at once when it is signalled, whatever becomes of the program.
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
     status = program.wait()
+    if FAULT == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if FAULT == "hang":
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        Path("hangs.part").write_text(str(os.getpid()))
+        Path("hangs.part").rename("hangs")
+        time.sleep(600)
     output = Path(outputs[0])
     if FAULT == "importer":
         output.with_suffix(".qdstrm").write_bytes(b"raw")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from capture_cli import STUB_NSYS, alive, names, profkit, start, wait_until
 
+from profkit.capture import process
 from profkit.capture.profilers.nsys import more_flags
 from profkit.errors import ProfkitError
 from profkit.runs import run_dir
@@ -78,6 +79,38 @@ def test_a_signal_reaches_the_programs_group_and_its_exit_status_returns(
     wait_until(lambda: not alive(program_pid) and not alive(child), timeout_s=5)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_profiler_that_hangs_when_the_program_has_ended_is_given_up(tmp_path: Path, number: signal.Signals) -> None:
+    running = start("capture", "-o", "run", "--", "true", cwd=tmp_path, **NSYS, STUB_NSYS_FAULT="hang")
+    wait_until((tmp_path / "hangs").exists)
+    running.send_signal(number)
+    _, errors = running.communicate(timeout=30)
+    assert running.returncode == 128 + number
+    assert "Traceback" not in errors
+    assert names(tmp_path) == ["hangs"]
+    assert not alive(int((tmp_path / "hangs").read_text()))
+
+
+#: Leaves a process behind that is nobody's child and in a session of its own, and says its id.
+ORPHAN = "setsid sleep 600 & echo $! > orphan"
+
+
+def test_what_a_command_leaves_behind_in_a_session_of_its_own_is_ended(tmp_path: Path) -> None:
+    done = profkit("capture", "-o", "run", "--", "sh", "-c", ORPHAN, cwd=tmp_path, **NSYS)
+    assert done.returncode == 0, done.stderr
+    assert not alive(int((tmp_path / "orphan").read_text()))
+
+
+def test_what_a_worker_leaves_behind_is_ended_with_its_block_also_without_its_environment(tmp_path: Path) -> None:
+    pid_file = tmp_path / "orphan"
+    script = f"cd {tmp_path}; {ORPHAN}; env -i sh -c 'sleep 600 & echo $! > bare'"
+    with process.started(["sh", "-c", script], tmp_path / "log") as child:
+        assert process.wait(child) == 0
+        pids = [int(path.read_text()) for path in (pid_file, tmp_path / "bare")]
+        assert all(map(alive, pids))
+    assert not any(map(alive, pids))
+
+
 @pytest.mark.parametrize("extra", ["--cuda-flush-interval=100", "--capture-range=nvtx"])
 def test_more_flags_reach_nsys(tmp_path: Path, extra: str) -> None:
     done = profkit("capture", "--nsys-args", extra, "-o", "run", "--", "true", cwd=tmp_path, **NSYS)
@@ -102,7 +135,8 @@ def test_flags_that_profkit_sets_itself_are_refused(text: str) -> None:
     ("environment", "message"),
     [
         ({"STUB_NSYS_FAULT": "importer"}, "install the packages libdw1 and libelf1"),
-        ({"STUB_NSYS_FAULT": "no-report"}, "nsys left no trace"),
+        ({"STUB_NSYS_FAULT": "no-report"}, "nsys left no trace, and ended with exit status 0: see the messages above"),
+        ({"STUB_NSYS_FAULT": "crash"}, "nsys ended with SIGSEGV, and not with the command, so nothing is kept."),
         ({"STUB_NSYS_FAULT": "export"}, "nsys export of the report failed (exit status 1): Exportation error"),
         ({"STUB_NSYS_VERSION": "2022.4.2.1-df9881f"}, "nsys 2022.4.2.1 is too old: 2023.4"),
         ({"STUB_NSYS_VERSION": "unknown"}, "named no version"),
@@ -119,6 +153,13 @@ def test_what_nsys_cannot_do_is_one_error_and_no_directory(
     assert names(tmp_path) == []
 
 
+def test_a_profiler_that_refuses_its_flags_is_not_taken_for_the_command(tmp_path: Path) -> None:
+    done = profkit("capture", "--nsys-args", "--bogus", "-o", "run", "--", "true", cwd=tmp_path, **NSYS)
+    assert done.returncode == 2
+    assert "nsys ended with exit status 1, before the command began. See the messages above" in done.stderr
+    assert names(tmp_path) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -126,6 +167,7 @@ def test_what_nsys_cannot_do_is_one_error_and_no_directory(
         (["--", "no-such-program-anywhere"], "no-such-program-anywhere is not a program"),
         (["toy", "--", "true"], "either a workload (toy) or a command"),
         ([], "Give a workload"),
+        (["--seed", "1", "--graph-level", "--", "true"], "--seed, --graph-level: such options belong to a workload"),
         (["--nsys-args", "--stats=true", "toy"], "belongs to `profkit capture -- CMD`"),
     ],
 )

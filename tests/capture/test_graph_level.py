@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from capture_cli import STUB_NSYS, TOY, names, profkit
 
-from profkit.capture.floor import graph_level, graph_times, traced_options
+from profkit.capture.floor import graph_level, workers_under
+from profkit.capture.options import Recording
 from profkit.capture.profilers.nsys import Nsys
 from profkit.capture.record import step_times
 from profkit.errors import ProfkitError
-from profkit.model.run import MessageRecord
+from profkit.model.run import MessageRecord, StepTimesRecord
 from profkit.readers.installed import NSYS, Installed
 
 
@@ -25,16 +26,21 @@ def export(path: Path, rows: Sequence[tuple[int, int]]) -> Path:
     return path
 
 
+def graph_times(trace: Path, replays: int) -> StepTimesRecord:
+    """What is read of the export `trace`, which has the name that it has in a recording."""
+    return Nsys(Installed(Path("nsys"), "2025.3.1")).graph_times(Recording(trace.parent, trace), replays)
+
+
 def test_each_row_is_one_replay_in_order_and_one_without_an_end_is_none(tmp_path: Path) -> None:
     rows = [(5_000, 9_500), (1_000, 4_250), (10_000, 0)]
-    assert graph_times(export(tmp_path / "x.sqlite", rows), 2).samples == [3.25, 4.5]
+    assert graph_times(export(tmp_path / "trace.sqlite", rows), 2).samples == [3.25, 4.5]
 
 
 def test_an_export_of_an_nsys_that_writes_no_whole_graphs_says_so(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "x.sqlite") as database:
+    with sqlite3.connect(tmp_path / "trace.sqlite") as database:
         database.execute("CREATE TABLE NVTX_EVENTS (start INTEGER)")
     with pytest.raises(ProfkitError, match="nsys 2024 and later"):
-        graph_times(tmp_path / "x.sqlite", 1)
+        graph_times(tmp_path / "trace.sqlite", 1)
 
 
 def test_median_and_quartiles() -> None:
@@ -48,14 +54,14 @@ def test_median_and_quartiles() -> None:
 def test_another_number_of_rows_than_of_replays_is_no_measurement(tmp_path: Path, count: int) -> None:
     rows = [(1_000 * number, 1_000 * number + 100) for number in range(count)]
     with pytest.raises(ProfkitError, match=f"recorded {count} whole graphs of 5 replays"):
-        graph_times(export(tmp_path / "x.sqlite", rows), 5)
+        graph_times(export(tmp_path / "trace.sqlite", rows), 5)
 
 
 def test_what_fails_is_a_warning_with_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a recording without whole graphs, or a machine without a GPU
     monkeypatch.delenv("STUB_NSYS_FAULT", raising=False)
     stub = Nsys(NSYS.check(STUB_NSYS))
-    (found,) = graph_level(traced_options(stub), stub, [tmp_path])
+    (found,) = graph_level(workers_under(stub), tmp_path)
     assert isinstance(found, MessageRecord)
     assert found.code == "graph-level-not-measured"
     assert "could not be timed: " in str(found.message)

@@ -12,10 +12,11 @@ import pytest
 from capture_cli import HERE, STUB_NSYS, TOY, names, profkit
 
 from profkit.capture import outputs
-from profkit.capture.options import Job, Options, Result
+from profkit.capture.options import Job, Options, Recording, Result
 from profkit.capture.outputs import Raw, of_folder
 from profkit.capture.profilers.torch_profiler import TorchProfiler
-from profkit.capture.session import Session, _record
+from profkit.capture.session import _record
+from profkit.capture.workers import Recorded, Workers
 from profkit.errors import ProfkitError
 from profkit.model.outputs import OUTPUTS_FILE, OutputNumbers, read, write
 from profkit.model.run import DigestsRecord, RunRecord
@@ -223,13 +224,15 @@ def test_outputs_whose_bits_another_pass_does_not_repeat_are_named_and_said(tmp_
     kept = {"layers.0.mla/steady": steady, "layers.0.mla/atomic": atomic, "layers.0.mla/elsewhere": elsewhere}
     step = Step([Layer(0, "mla", lambda scope: None)], refresh=lambda inputs: None, outputs=lambda: kept)
     options = Options("toy.py:TOY", profiler="torch", with_floor=False)
-    traced = of_step(Job(options, "torch", tmp_path), step, "torch", again=lambda: atomic.add_(1e-3))
+    job = Job(options, "torch", tmp_path)
+    traced = of_step(job, step, "torch", again=lambda: atomic.add_(1e-3))
     assert traced.digests.nondeterministic == ["layers.0.mla/atomic"]
     assert read(tmp_path / OUTPUTS_FILE)["layers.0.mla/atomic"].digest == traced.digests.outputs["layers.0.mla/atomic"]
     # WHEN the untraced process differs in one more
     others = {**traced.digests.outputs, "layers.0.mla/elsewhere": "0" * 64}
     untraced = Result(record=RunRecord(trace="", digests=DigestsRecord(outputs=others)))
-    record = _record(Session(options, TorchProfiler(), ""), traced, untraced, None)
+    own = Recorded(job, Recording(tmp_path, tmp_path / "log"), Result(record=traced), untraced)
+    record = _record(Workers(options, TorchProfiler()), own, None)
     assert record.untraced_digests_equal is False
     assert record.digests.nondeterministic == ["layers.0.mla/atomic", "layers.0.mla/elsewhere"]
     (warning,) = record.warnings

@@ -149,13 +149,19 @@ def test_force_starts_over_and_touches_nothing_else(control: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["fused", "fused/0", "fused/0/0"])
-def test_force_removes_no_arm_that_holds_something_else(control: Path, place: str) -> None:
-    (control / place / "notes.txt").write_text("mine")
+@pytest.mark.parametrize("name", ["notes.txt", "training.log", "link", "mine.part/notes.txt"])
+def test_force_removes_no_arm_that_holds_something_else(control: Path, place: str, name: str) -> None:
+    mine = control / place / name
+    mine.parent.mkdir(exist_ok=True)
+    if name == "link":
+        mine.symlink_to(control.parent)
+    else:
+        mine.write_text("mine")
     before = sorted(control.rglob("*"))
     one_arm = ("capture", TOY, "--variant", "lossy", "--pairs", "1", "--profiler", "dispatch", "--force")
     done = profkit(*one_arm, "-o", control, cwd=control.parent)
     assert done.returncode == 2
-    assert f"{control / place} holds more than runs" in done.stderr
+    assert f"{mine.parent} holds more than runs" in done.stderr
     assert sorted(control.rglob("*")) == before
 
 

@@ -220,7 +220,7 @@ def test_a_signal_reaches_the_program(tmp_path: Path, database: Path) -> None:
     ("arguments", "environment", "message"),
     [
         (["--profiler", "rocprofv3", "--", "sh", "-c", "exit 5"], ROCPROF,
-         "sh ended with exit status 5. rocprofv3 left no trace of a GPU"),
+         "rocprofv3 ended with exit status 5 and left no trace of a GPU"),
         (["--profiler", "rocprofv3", "--", "true"], {"PROFKIT_ROCPROFV3": "no/such"}, "--version does not run"),
         (["--profiler", "rocprofv3", "--nsys-args", "-x", "--", "true"], ROCPROF, "that needs nsys"),
         (["--profiler", "torch", "--", "true"], ROCPROF, "does not go with a command; that needs nsys or rocprofv3"),

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from capture_cli import STUB_NSYS, names, profkit, start, wait_until
+from capture_cli import STUB_NSYS, TOY, names, profkit, start, wait_until
 
 from profkit.errors import ProfkitError
 from profkit.model.run import RunRecord
@@ -107,3 +107,34 @@ def test_a_command_that_used_no_gpu_is_told_so_and_not_to_count_layers(tmp_path:
     assert done.returncode == 0
     assert "warning: no-gpu-work: The command launched nothing on a GPU" in done.stderr
     assert "profkit layers" not in done.stderr
+
+
+def test_of_captures_into_one_place_at_once_one_is_there_and_the_others_say_so(tmp_path: Path) -> None:
+    waits = ("sh", "-c", "touch up.$$; until [ -e go ]; do sleep 0.01; done")
+    running = [start("capture", "-o", "run", "--", *waits, cwd=tmp_path, **NSYS) for _ in range(3)]
+    wait_until(lambda: len(list(tmp_path.glob("up.*"))) == 3)
+    (tmp_path / "go").touch()
+    errors = [one.communicate(timeout=60)[1] for one in running]
+    assert sorted(one.returncode for one in running) == [0, 2, 2]
+    assert [error.count("It appeared meanwhile; what was made is in ") for error in errors].count(1) == 2
+    assert "Traceback" not in "".join(errors)
+    directories = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert len(directories) == 3
+    assert all(run_dir.is_run(path) for path in directories)
+
+
+def test_a_directory_that_is_gone_is_held_by_nobody(tmp_path: Path) -> None:
+    with run_dir.held(tmp_path / "gone") as is_ours:
+        assert not is_ours
+    with run_dir.held(tmp_path) as is_ours, run_dir.held(tmp_path) as is_theirs:
+        assert (is_ours, is_theirs) == (True, False)
+
+
+@pytest.mark.parametrize("target", ["there", "nowhere"])
+def test_a_repeated_capture_refuses_a_link_too(tmp_path: Path, target: str) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "pool").symlink_to(tmp_path / target)
+    done = profkit("capture", TOY, "--variant", "fused", "--pairs", "2", "-o", "pool", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "pool is a link" in done.stderr
+    assert names(tmp_path) == ["pool", "there"]

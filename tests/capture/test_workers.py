@@ -9,7 +9,7 @@ import pytest
 from capture_cli import TOY, alive, wait_until
 
 from profkit.capture import process
-from profkit.capture.options import Job, Options, read_result
+from profkit.capture.options import Job, Options
 from profkit.capture.profilers.dispatch import Dispatch
 from profkit.capture.workers import Workers
 from profkit.errors import ProfkitError
@@ -25,7 +25,7 @@ WORKERS = Workers(Options(TOY, profiler="dispatch", replays=1, warmup=1), Dispat
 
 def held_job(work: Path) -> Job:
     """A job that waits for the GPU; where there is none, it says so once it goes on."""
-    (job,) = WORKERS.jobs([work], "untraced")
+    (job,) = WORKERS.jobs(work, "untraced")
     return job
 
 
@@ -42,10 +42,10 @@ def test_it_imports_torch_waits_and_goes_on_when_released(tmp_path: Path) -> Non
         # Unheld, the whole job takes about as long as the import that has just begun.
         time.sleep(4.0)
         assert worker.child.poll() is None
-        assert read_result(job) is None
+        assert job.result() is None
         process.tell(worker.child, "go")
         process.wait(worker.child)
-        assert read_result(job) is not None
+        assert job.result() is not None
 
 
 def test_it_is_ended_with_the_block_that_never_released_it(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_it_is_ended_with_the_block_that_never_released_it(tmp_path: Path) -> No
     with WORKERS.started(job) as worker:
         wait_until(lambda: process.read_pid(job.file("pid")) is not None)
     assert not alive(worker.child.pid)
-    assert read_result(job) is None
+    assert job.result() is None
 
 
 def test_a_release_that_comes_too_late_is_no_error_of_its_own(tmp_path: Path) -> None:
@@ -68,9 +68,7 @@ def test_a_release_that_comes_too_late_is_no_error_of_its_own(tmp_path: Path) ->
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the untraced worker's refusal shows when it went on")
 def test_the_untraced_worker_goes_on_once_the_profiled_one_has_its_result(tmp_path: Path) -> None:
-    (traced,) = WORKERS.jobs([tmp_path])
-    (timed,) = WORKERS.jobs([tmp_path], "untraced")
     with pytest.raises(ProfkitError, match="finds no CUDA device"):
-        WORKERS.record_and_time([traced])
-    results = [job.file("result.json") for job in (traced, timed)]
+        WORKERS.record(tmp_path, "untraced")
+    results = [job.file("result.json") for job in (*WORKERS.jobs(tmp_path), *WORKERS.jobs(tmp_path, "untraced"))]
     assert results[0].stat().st_mtime_ns < results[1].stat().st_mtime_ns

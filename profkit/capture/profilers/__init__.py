@@ -42,18 +42,17 @@ def get(name: str) -> type[Profiler]:
     Raises:
         ProfkitError: there is none.
     """
-    for profiler in PROFILERS:
-        if profiler.name == name:
-            return profiler
-    raise ProfkitError(f"No profiler {name!r}.{did_you_mean(name, names())}")
+    known = {profiler.name: profiler for profiler in PROFILERS}
+    if name not in known:
+        raise ProfkitError(f"No profiler {name!r}.{did_you_mean(name, names())}")
+    return known[name]
 
 
 def _refusal(profiler: type[Profiler], needs: Sequence[str]) -> str | None:
     """Why `profiler` does not do what is asked for; None where it does."""
-    for need in needs:
-        if need not in profiler.takes:
-            return f"--profiler {profiler.name} does not go with {need}; that needs {one_of(names(need)[1:])}."
-    return None
+    refusal = "--profiler {} does not go with {}; that needs {}."
+    absent = (need for need in needs if need not in profiler.takes)
+    return next((refusal.format(profiler.name, need, one_of(names(need)[1:])) for need in absent), None)
 
 
 def choose(options: Options, what: str | None = None) -> tuple[Profiler, str]:
@@ -83,34 +82,27 @@ def choose(options: Options, what: str | None = None) -> tuple[Profiler, str]:
     able = [profiler for profiler in here if profiler in fitting] or [own for own in fitting if not own.needs_gpu]
     refused = _refusal(here[0], needs) if here else "None of them knows this device."
     if not able:
-        raise ProfkitError(f"No profiler can do this here. {refused} `profkit doctor` says what can be used.")
+        lacking = "" if torch.cuda else f"{torch.without_gpu} "
+        raise ProfkitError(f"{lacking}No profiler can do this here. {refused} `profkit doctor` says what can be used.")
     found, why = _first_usable(able, options)
     return found, why if refused is None else refused.rstrip(".")
 
 
 def _first_usable(profilers: Sequence[type[Profiler]], options: Options | None = None) -> tuple[Profiler, str]:
-    """The first of `profilers` that can be used here, and why that.
-
-    Raises:
-        ProfkitError: none can; says why the first cannot.
-    """
-    problems: list[ProfkitError] = []
+    """The first of `profilers` that can be used here, and why that; raises why the first cannot."""
+    first: ProfkitError | None = None
     for profiler in profilers:
         try:
             found = profiler.find(options)
+            return found, found.reason if first is None else f"{profilers[0].name} cannot be used: {first}"
         except ProfkitError as error:
-            problems.append(error)
-            continue
-        return found, f"{profilers[0].name} cannot be used: {problems[0]}" if problems else found.reason
-    raise problems[0]
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def for_floor_of(profiler: Profiler) -> Profiler:
-    """What records the floor of a capture by `profiler`: that, or else another for the same devices.
-
-    Raises:
-        ProfkitError: it cannot be used here.
-    """
+    """What records the floor of a capture by `profiler`: that, or else another for the same devices."""
     if FLOOR in profiler.takes:
         return profiler
     return _first_usable([one for one in PROFILERS if FLOOR in one.takes and one.vendors & profiler.vendors])[0]

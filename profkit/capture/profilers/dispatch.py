@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dispatch(Profiler):
-    """profkit's own.
-
-    Args:
-        run_bodies: execute kernel bodies (in Triton's interpreter) and matrix products.
-    """
+    """profkit's own; `run_bodies` as in `Options`, matrix products among them."""
 
     run_bodies: bool = False
 

@@ -67,12 +67,7 @@ _BUILT_IN_NAMESPACES = frozenset({"aten", "prims", "c10d", "_c10d_functional", "
 
 
 def record_step(step: Step, *, run_bodies: bool) -> Recording:
-    """Run the step once on the CPU and record what it dispatches.
-
-    Args:
-        step: built for the CPU, its inputs refreshed.
-        run_bodies: execute Triton bodies and matrix products.
-    """
+    """Run the step, built for the CPU and refreshed, once and record what it dispatches."""
     recording = Recording()
     recorder = DispatchRecorder(recording, run_bodies=run_bodies)
 
@@ -105,8 +100,8 @@ def record(job: Job, step: Step) -> RunRecord:
     content = {
         "schema": SCHEMA,
         "run_bodies": run_bodies,
-        "torch": versions["torch"],
-        "triton": versions["triton"],
+        "torch": versions.torch,
+        "triton": versions.triton,
         "ranges": recording.ranges,
         "ops": recording.ops,
     }
@@ -117,9 +112,7 @@ def record(job: Job, step: Step) -> RunRecord:
 class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records each torch operator that would launch GPU work, and runs it on the CPU.
 
-    Args:
-        recording: takes the launches.
-        run_bodies: compute matrix products too; they are only shaped otherwise.
+    Matrix products are only shaped, unless bodies run.
     """
 
     def __init__(self, recording: Recording, *, run_bodies: bool) -> None:
@@ -238,14 +231,10 @@ def intercepted(
     *,
     run_bodies: bool,
 ) -> Iterator[None]:
-    """Report every Triton launch in the block to `launch`.
+    """Report every Triton launch in the block to `launch`, by name and grid before the body runs.
 
-    An autotuned kernel is launched once, with its first configuration: nothing can be timed here.
-
-    Args:
-        launch: called with the kernel's name and its three grid sizes before the body runs.
-        around_body: makes the context in which a body runs.
-        run_bodies: execute bodies; they must have been compiled under TRITON_INTERPRET=1.
+    An autotuned kernel is launched once, with its first configuration: nothing can be timed here. Bodies run in the
+    context that `around_body` makes; they must have been compiled under TRITON_INTERPRET=1.
     """
     try:
         from triton.runtime.autotuner import Autotuner
@@ -285,12 +274,9 @@ def intercepted(
 def grid_sizes(
     function: Callable[..., Any], grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[int, int, int]:
-    """A launch's grid as three sizes; a callable grid is given the kernel's arguments by name.
+    """A launch's grid as three sizes; a callable grid is given the arguments of the kernel `function` by name.
 
-    Args:
-        function: the kernel's Python function.
-        grid: a tuple of one to three sizes, or a function from arguments to one.
-        args, kwargs: the launch's arguments; launch options (num_warps and its like) are left out.
+    Launch options (num_warps and its like) are left out.
     """
     if callable(grid):
         signature = inspect.signature(function)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Self
 
 from profkit.capture.options import Recording
 from profkit.capture.process import describe_status, started, tail, wait
-from profkit.capture.profilers.profiler import COMMAND, FLOOR, GraphTrace, Kept, Profiler, State
+from profkit.capture.profilers.profiler import COMMAND, FLOOR, GraphTrace, Profiler, State
 from profkit.errors import ProfkitError
 from profkit.readers.installed import NSYS, Installed, export_command
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
     from profkit.capture.options import Options
-    from profkit.model.run import VersionsRecord
+    from profkit.model.run import StepTimesRecord, VersionsRecord
     from profkit.model.workload import Scope
 
 REPORT_FILE = "trace.nsys-rep"
@@ -33,23 +33,22 @@ _SERVER_FLAGS = ("--trace-fork-before-exec=true",)
 _RESERVED = ("-o", "--output", "--export")
 #: A range that ends by shutting the program down (nsys's default) would kill a server; this leaves it running.
 _KEEP_RUNNING = "--capture-range-end=stop"
+GRAPH_METHOD = "nsys --cuda-graph-trace=graph, in a process of its own: the row of each graph launch"
+_GRAPH_ROWS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _IMPORTER_FAILURES = ("unable to retrieve the importer version", "importer error status")
 
 
 @dataclass(frozen=True)
 class Nsys(Profiler):
-    """An nsys that can record.
-
-    Args:
-        tool: the program.
-        extra: the user's flags, after ours, so that they win where nsys takes the last.
-    """
+    """An nsys that can record."""
 
     tool: Installed
+    #: The user's flags, after ours, so that they win where nsys takes the last.
     extra: tuple[str, ...] = ()
 
     name = "nsys"
     vendors = frozenset({"nvidia"})
+    trace_file, report_file = TRACE_FILE, REPORT_FILE
     takes = frozenset({"--nproc", "--graph-level", "--nsys-args", COMMAND, FLOOR})
     reason = "it is here and names the layer of every launch exactly"
 
@@ -118,14 +117,22 @@ class Nsys(Profiler):
                 status = wait(child)
                 if status != 0 or not (own.work / TRACE_FILE).exists():
                     raise ProfkitError(
-                        f"nsys export of the report failed ({describe_status(status)}): {tail(own.log)}. "
-                        "`profkit doctor` checks the installation."
+                        f"nsys export of the report failed ({describe_status(status)}): "
+                        f"{tail(own.log) or 'it printed nothing'}. `profkit doctor` checks the installation."
                     )
 
-    def keep(self, recording: Recording, directory: Path, *, keep_report: bool) -> Kept:
-        for file in (REPORT_FILE, TRACE_FILE) if keep_report else (TRACE_FILE,):
-            (recording.work / file).rename(directory / file)
-        return Kept(TRACE_FILE)
+    def graph_times(self, recording: Recording, replays: int) -> StepTimesRecord:
+        from profkit.capture.record import step_times
+        from profkit.readers.arrow import Database
+
+        with Database(recording.work / TRACE_FILE) as database:
+            if not {"start", "end"} <= database.columns(_GRAPH_ROWS):
+                raise ProfkitError("its export has no rows of whole graphs; nsys 2024 and later write them.")
+            # A row that was cut off has no end.
+            rows = database.rows(f'SELECT "end" - start FROM {_GRAPH_ROWS} WHERE "end" > start ORDER BY start')
+        if len(rows) != replays:
+            raise ProfkitError(f"nsys recorded {len(rows)} whole graphs of {replays} replays.")
+        return step_times([int(ns) / 1e3 for (ns,) in rows], GRAPH_METHOD)
 
     @property
     def arguments(self) -> list[str]:
@@ -172,8 +179,6 @@ def _package_range(name: str) -> Iterator[None]:
 
 
 def _missing_report(recording: Recording) -> str:
-    if recording.ended and not any(recording.work.glob("trace*")):
-        return f"{recording.ended} and nsys left no trace. See the messages above; `profkit doctor` checks nsys."
     text = recording.log.read_text(encoding="utf-8", errors="replace").lower()
     raw_only = any(recording.work.glob("*.qdstrm"))
     if raw_only or any(failure in text for failure in _IMPORTER_FAILURES):
@@ -182,4 +187,5 @@ def _missing_report(recording: Recording) -> str:
             "libelf.so.1 is missing: install the packages libdw1 and libelf1 (Debian, Ubuntu; elfutils-libs "
             "elsewhere), or put the libraries on LD_LIBRARY_PATH."
         )
-    return f"nsys wrote no report: {tail(recording.log)}. `profkit doctor` checks the installation."
+    said = tail(recording.log) or "see the messages above"
+    return f"nsys left no trace, and ended with {recording.ended}: {said}. `profkit doctor` checks the installation."

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
     from profkit.capture.device import TorchProbe
     from profkit.capture.options import Job, Options, Recording
-    from profkit.model.run import MessageRecord, ProfilerRecord, RunRecord, VersionsRecord
+    from profkit.model.run import MessageRecord, ProfilerRecord, RunRecord, StepTimesRecord, VersionsRecord
     from profkit.model.workload import Scope, Step
 
 GraphTrace = Literal["node", "graph"]
@@ -27,12 +26,7 @@ COMMAND, FLOOR = "a command", "the dispatch floor"
 
 @dataclass(frozen=True)
 class Kept:
-    """What a recording left in the run directory.
-
-    Args:
-        trace: the name of the file that the readers open.
-        warnings: for run.json.
-    """
+    """What a recording left in the run directory: the name of the file that the readers open, warnings for run.json."""
 
     trace: str
     warnings: Sequence[MessageRecord] = ()
@@ -40,15 +34,11 @@ class Kept:
 
 @dataclass(frozen=True)
 class State:
-    """What `profkit doctor` says of one profiler.
-
-    Args:
-        usable: whether it can record a workload here.
-        version: its version, None where it is not there.
-        says: what it gives, or what is wrong and how to mend it.
-    """
+    """What `profkit doctor` says of one profiler: whether it can record a workload here; what it gives, or what is
+    wrong and how to mend it."""
 
     usable: bool
+    #: None where it is not there.
     version: str | None
     says: str
 
@@ -73,8 +63,10 @@ class Profiler(ABC):
     #: Of what not every profiler does: `COMMAND`, `FLOOR`, and the options ``--nproc``, ``--graph-level``,
     #: ``--run-bodies``, ``--nsys-args``.
     takes: ClassVar[frozenset[str]] = frozenset({"--nproc"})
-    #: The file in its directory that a worker writes; "" where the profiler's own tool writes the trace.
+    #: The files of a recording: the trace, that the readers open, and the tool's own report; "" where there is none of
+    #: that name.
     trace_file: ClassVar[str] = ""
+    report_file: ClassVar[str] = ""
 
     @classmethod
     @abstractmethod
@@ -98,23 +90,16 @@ class Profiler(ABC):
 
     @classmethod
     def record(cls, job: Job, build_on: Callable[[str], Step]) -> RunRecord:
-        """Record the job's step; returns run.json as far as the worker knows it, see `profkit.capture.record.of_step`.
-
-        Args:
-            build_on: makes the step on a device: ``cuda`` or ``cpu``.
-        """
+        """Record the job's step, which `build_on` makes on ``cuda`` or ``cpu``; returns run.json as far as the worker
+        knows it, see `profkit.capture.record.of_step`."""
         from profkit.capture.graph import record_traced
 
         scope, ranges = cls.scope(job.ranges_api)
-        return record_traced(job, partial(build_on, "cuda"), scope, ranges, partial(cls.window, job))
+        return record_traced(job, build_on, scope, ranges, cls.window(job))
 
     @classmethod
     def scope(cls, api: str) -> tuple[Scope, str]:
-        """How ranges reach it, and the name and version of that for run.json.
-
-        Args:
-            api: its `ranges_api`.
-        """
+        """How ranges reach it, and the name and version of that for run.json; `api` is its `ranges_api`."""
         from profkit.capture.graph import torch_nvtx_range
 
         del api
@@ -138,12 +123,8 @@ class Profiler(ABC):
     def command(
         self, program: Sequence[str], work: Path, *, window: bool, graph_trace: GraphTrace = "node"
     ) -> list[str]:
-        """The command line that records `program` into the directory `work`.
-
-        Args:
-            window: record only what lies in `window`.
-            graph_trace: record each node of a graph, or whole graphs.
-        """
+        """The command line that records `program` into the directory `work`: with `window` only what lies in `window`,
+        each node of a graph or whole graphs."""
         del work, window, graph_trace
         return list(program)
 
@@ -164,14 +145,23 @@ class Profiler(ABC):
         """Move an exported recording to `directory`, scrubbed as far as this profiler can.
 
         Args:
-            keep_report: keep the tool's own report beside its export.
+            keep_report: move the tool's own report too.
 
         Raises:
             ProfkitError: there is no trace.
         """
-        del keep_report
-        (recording.work / self.trace_file).rename(directory / self.trace_file)
+        for file in (self.trace_file, self.report_file if keep_report else ""):
+            if file:
+                (recording.work / file).rename(directory / file)
         return Kept(self.trace_file)
+
+    def graph_times(self, recording: Recording, replays: int) -> StepTimesRecord:
+        """The step in each replay, from an export of whole graphs; of a profiler that takes ``--graph-level``.
+
+        Raises:
+            ProfkitError: the export has none, or other than `replays`: something else is among them, or some are lost.
+        """
+        raise NotImplementedError
 
     @property
     def arguments(self) -> list[str]:
@@ -183,11 +173,7 @@ class Profiler(ABC):
         """Its version for run.json, given the worker's ``versions``."""
 
     def description(self, recorded: RunRecord) -> ProfilerRecord:
-        """The `profiler` field of run.json.
-
-        Args:
-            recorded: what the worker knows of it: its versions, and what pushed its ranges (None for a command).
-        """
+        """The `profiler` field of run.json, from what the worker knows of it: versions, and what pushed its ranges."""
         from profkit.model.run import ProfilerRecord, VersionsRecord
 
         return ProfilerRecord(

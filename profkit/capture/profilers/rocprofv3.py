@@ -90,10 +90,9 @@ class Rocprofv3(Profiler):
         traces = [path for path in files if path.name.endswith(_DATABASE)]
         traces = traces or [path for path in files if path.name.endswith(_KERNELS)]
         if not traces:
-            ended = f"{recording.ended}. " if recording.ended else ""
             raise ProfkitError(
-                f"{ended}rocprofv3 left no trace of a GPU: the program launched no kernel, or ended without running "
-                "its exit handlers (killed, or os._exit). `profkit doctor` checks rocprofv3."
+                f"rocprofv3 ended with {recording.ended} and left no trace of a GPU: the program launched no kernel, "
+                "or ended without running its exit handlers (killed, or os._exit). `profkit doctor` checks rocprofv3."
             )
         largest = max(traces, key=lambda path: path.stat().st_size).name
         for path in files:
