@@ -30,7 +30,6 @@ from profkit.runs import run_dir
 from profkit.runs.planned import PLAN_FILE, SCHEMA, CapturePlan, PlannedArm
 from profkit.runs.whole_files import write_json
 
-
 #: Of a repetition that failed, beside where it would be.
 _LOG = re.compile(r"\d+\.log")
 
