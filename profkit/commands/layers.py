@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from profkit import reporters
-from profkit.counting.integrity import no_layers_advice
+from profkit.counting.integrity import refusal_of
 from profkit.errors import CannotTellError
 from profkit.model.selection import Selection
 from profkit.reporters.layers import answer
@@ -33,9 +33,6 @@ def layers(specs: Sequence[str], selection: Selection, output_format: str, floor
 
 
 def _require_layers(run: Counted) -> None:
-    census = run.census
-    if census.refusal is not None:
-        raise CannotTellError(census.refusal.code, f"{run.label}: {census.refusal.message}")
-    if not census.kinds or not census.chosen.selected_layers:
-        advice = no_layers_advice(census.diagnostics, census.ledger.ops, census.ledger.warm_up)
-        raise CannotTellError("no-layers", f"{run.label}: no layers can be told: {advice}")
+    refusal = refusal_of(run.census)
+    if refusal is not None:
+        raise CannotTellError(refusal.code, f"{run.label}: {refusal.message}")

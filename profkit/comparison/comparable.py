@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from profkit.attribution import METHODS
 from profkit.comparison.model import Input, Reason
 from profkit.counting import ranks
-from profkit.counting.integrity import no_layers_advice
+from profkit.counting.integrity import refusal_of
 from profkit.model.census import VARIES
 from profkit.model.run import RunRecord, WorkloadRecord
 from profkit.model.steps import UNDER_RECORDED_SHARE
@@ -48,12 +48,9 @@ def obstacles(before: Input, after: Input) -> list[Reason]:
 def _unanswered(before: Input, after: Input) -> Iterator[Reason]:
     for side, entry in (("before", before), ("after", after)):
         for run in entry.runs:
-            census = run.census
-            if census.refusal is not None:
-                yield Reason(census.refusal.code, f"{run.label} ({side}): {census.refusal.message}")
-            elif not census.kinds or not census.chosen.selected_layers:
-                advice = no_layers_advice(census.diagnostics, census.ledger.ops, census.ledger.warm_up)
-                yield Reason("no-layers", f"{run.label} ({side}): {advice}")
+            refusal = refusal_of(run.census)
+            if refusal is not None:
+                yield Reason(refusal.code, f"{run.label} ({side}): {refusal.message}")
 
 
 def _other_layers_in_side(before: Input, after: Input) -> Iterator[Reason]:

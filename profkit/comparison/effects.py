@@ -287,10 +287,18 @@ _FEWEST_FOR_GAP = 8
 
 def gap_us(untraced: StepTimes, net: Net) -> float | None:
     """What the untraced step's change holds beside kernel time, for each launch of difference; None where few launches
-    differ, or where it is no time that a launch could take."""
+    differ."""
     if abs(net.launches_per_step) < _FEWEST_FOR_GAP:
         return None
     return (untraced.delta_us - net.ns_per_step / 1e3) / net.launches_per_step
+
+
+def longer_untraced(untraced: StepTimes, traced: StepTimes) -> bool:
+    """Whether a side's step takes longer without the profiler than with it, beyond what processes differ by."""
+    return any(
+        without > (1 + PROCESS_SHARE) * with_it
+        for without, with_it in ((untraced.before_us, traced.before_us), (untraced.after_us, traced.after_us))
+    )
 
 
 def disagreements(untraced: StepTimes | None, net: Net | None, thresholds: Thresholds) -> Iterator[Reason]:

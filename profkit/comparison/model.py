@@ -438,16 +438,18 @@ class Comparison:
         return [f for f in self.findings if f.status in statuses]
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row a finding in the selected layers, launches and microseconds per layer per step.
+        """One row a finding: launches and microseconds per layer per step, outside the selected layers per step.
 
-        Columns: layers, position (before; after where it is new), where, name, kind, status, launches_before,
-        launches_after, us_before, us_after, us_delta, ci_low, ci_high.
+        Columns: place (layer, elsewhere, outside), layers, position (before; after where it is new), where, name, kind,
+        status, launches_before, launches_after, us_before, us_after, us_delta, ci_low, ci_high.
         """
         nan = float("nan")
+        places = (("layer", self.findings), ("elsewhere", self.elsewhere), ("outside", self.outside))
         return pd.DataFrame(
             [
                 {
-                    "layers": ", ".join(self.groups[f.row.group].names),
+                    "place": place,
+                    "layers": ", ".join(self.groups[f.row.group].names) if f.row.group >= 0 else "",
                     "position": "/".join(map(str, f.row.position_before or f.row.position_after or ())),
                     "where": f.row.where,
                     "name": f.row.name,
@@ -461,6 +463,7 @@ class Comparison:
                     "ci_low": f.low / 1e3,
                     "ci_high": f.high / 1e3,
                 }
-                for f in self.findings
+                for place, findings in places
+                for f in findings
             ]
         )

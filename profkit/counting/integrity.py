@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ import pandas as pd
 from profkit.attribution import Attribution
 from profkit.attribution.lineage import trace_nodes
 from profkit.attribution.scopes import ScopeTable
-from profkit.model.census import SilentNodes
+from profkit.model.census import Census, SilentNodes
 from profkit.model.scope import place
 from profkit.model.steps import UNDER_RECORDED_SHARE, Steps
 from profkit.model.trace import NONE, OPS, Diagnostic, Trace, joint_key, table
@@ -178,25 +177,28 @@ def overlapping_ops(trace: Trace, kernel_ns: int, busy_ns: int) -> list[Diagnost
     return [Diagnostic("overlapping-ops", message)]
 
 
-def no_layers_advice(diagnostics: Sequence[Diagnostic], ops: int, in_layer_ranges: int) -> str:
-    """What to do about a trace in which no op has a layer.
+def refusal_of(census: Census) -> Diagnostic | None:
+    """Why no question about layers has an answer, and what to do; None where it has."""
+    if census.refusal is not None:
+        return census.refusal
+    if census.kinds and census.chosen.selected_layers:
+        return None
+    return Diagnostic("no-layers", f"No layers can be told: {_no_layers_advice(census)}")
 
-    Args:
-        diagnostics: what reading and attribution had to say.
-        ops: how many ops the trace holds.
-        in_layer_ranges: how many of them are in a layer's range and in no step.
-    """
-    if "capture-without-ranges" in {d.code for d in diagnostics}:
+
+def _no_layers_advice(census: Census) -> str:
+    if "capture-without-ranges" in {d.code for d in census.diagnostics}:
         return (
             "the graph was captured before the recording began, so no range names its layers. Record from before the "
-            "capture (profkit capture does), or with nsys 2026's --cuda-graph-trace=node:nvtx-precapture."
+            "capture (profkit capture does), or give a recording that does with --layers-from."
         )
-    if not ops:
+    if not census.ledger.ops:
         return "the trace holds no ops."
-    if in_layer_ranges:
+    if census.ledger.warm_up:
         return "its layers' ops lie in no step. Choose steps that hold them with --steps, or leave it out."
     return (
         "no range names a layer (layers.N). Push NVTX ranges named layers.N… around each layer while the graph is "
         "captured, and record with profkit capture -- CMD (on AMD: roctx ranges, rocprofv3 --marker-trace); or name a "
-        "kernel that runs once a layer with --anchor, or the trace of the graph's capture with --capture-trace."
+        "kernel that runs once a layer with --anchor, the trace of the graph's capture with --capture-trace, or a "
+        "recording of the same program's start with --layers-from."
     )

@@ -125,6 +125,15 @@ def _without_parameters(text: str) -> str:
     return "".join(kept) if depth == 0 else text
 
 
+_FUSED = re.compile(r"^triton_[a-z]+_fused_(.+)$")
+
+
+def fused_words(name: str) -> list[str]:
+    """The operators that Inductor lists in the canonical name of a kernel that it fused: ``mul``, ``silu``."""
+    found = _FUSED.match(name)
+    return [word for word in re.split(r"_+", found[1]) if word and not word.isdecimal()] if found else []
+
+
 def shortened(name: str) -> str:
     """`name`, cut in the middle where it is too long for a sentence (mangled names run to a thousand characters)."""
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"

@@ -9,12 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from profkit.comparison.effects import gap_us
+from profkit.comparison.effects import gap_us, longer_untraced
 from profkit.comparison.model import Comparison, Finding, Fusion, Input, Reason, Row, StepTimes
 from profkit.comparison.verdict import other_changes
 from profkit.counting.floor import FACTOR
 from profkit.counting.ranks import ranks_by_job
 from profkit.model.codes import WORK, codes
+from profkit.model.names import fused_words
 from profkit.model.wording import are, counted, listed, signed
 from profkit.readers import format_of
 from profkit.reporters import Answer, blocks, diff_document, diff_table, ranks
@@ -190,7 +191,10 @@ def moved_line(comparison: Comparison) -> str | None:
         return None
     runs = "runs" if len(moved) == 1 else "run"
     launches = counted(len(moved), "launch")
-    return f"Moved: {launches} of each layer ({where(moved)}) now {runs} once a step, outside the layers."
+    names = {(f.row.canonical, f.row.op_kind) for f in moved}
+    there = sorted({f.row.where for f in comparison.outside if (f.row.canonical, f.row.op_kind) in names})
+    to = f", in {listed(there, MAX_NAMES)}" if there else ""
+    return f"Moved: {launches} of each layer ({where(moved)}) now {runs} once a step, outside the layers{to}."
 
 
 def floor_line(comparison: Comparison) -> str | None:
@@ -340,7 +344,9 @@ def untraced_line(comparison: Comparison) -> str | None:
     if comparison.timed:
         text += f"; the traces' kernel time, which holds no gaps between launches, by {_us(net.ns_per_step)} µs"
         gap = gap_us(untraced, net)
-        if gap is not None:
+        if comparison.traced is not None and longer_untraced(untraced, comparison.traced):
+            text += "; it took longer than under the profiler, so it waited for something that the traces do not show"
+        elif gap is not None:
             text += f" ({signed(gap, 2)} µs of gap for each launch of difference)"
     return text + "."
 
@@ -486,10 +492,16 @@ def _fusion_line(comparison: Comparison, table: DiffTable, members: Sequence[Fus
 
 def _named(fusion: Fusion) -> str:
     """What stands in the place of the launches that are gone."""
-    names = [f.row.name for f in fusion.absorbers]
+    names = [f"{f.row.name}{_holds(f.row)}" for f in fusion.absorbers]
     if len(names) > MAX_NAMES + 1:
         names = [*names[:MAX_NAMES], f"{len(names) - MAX_NAMES} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _holds(row: Row) -> str:
+    """What a compiler's name says that its kernel holds."""
+    words = fused_words(row.canonical)
+    return f" (which its name says holds {listed(words, 6)})" if words else ""
 
 
 def _neighbour(comparison: Comparison, table: DiffTable, neighbour: Finding) -> str:

@@ -15,6 +15,7 @@ import pandas as pd
 from msgspec import UNSET, Struct, UnsetType
 
 from profkit.counting.floor import Floor, floor_of
+from profkit.counting.integrity import refusal_of
 from profkit.counting.ranks import diagnostics, rank_of, same_layers, shares, unlike
 from profkit.model.census import Census, KindCensus
 from profkit.model.names import display
@@ -258,7 +259,7 @@ def _run(run: Counted, floor_us: float | None, warnings: Sequence[Diagnostic]) -
         untraced=record.untraced if record else None,
         graph_level=record.graph_level if record else None,
         traced_step=_traced_step(census),
-        refusal=census.refusal,
+        refusal=refusal_of(census),
         warnings=warnings,
     )
 

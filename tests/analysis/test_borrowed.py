@@ -141,3 +141,28 @@ def test_steps_of_different_batches_are_not_compared(two_batches: Path) -> None:
     assert done.returncode == 3
     assert "different batches: decode 8" in " ".join(done.stdout.split())
     assert profkit("diff", two_batches, two_batches, "--graph", "decode 8").returncode == 0
+
+
+@pytest.mark.parametrize("option", ["--layers", "--steps"])
+def test_what_an_error_lists_can_be_pasted(bench: Bench, option: str) -> None:
+    recording = Recording()
+    with recording.capture() as graph, recording.range("model.layers.3"):
+        recording.launch_all("gemm pack")
+    graph = recording.clone(graph)
+    for step in range(3):
+        with recording.range(f"execute_context_0(0)_generation_8({step})"):
+            recording.replay(graph, range_text=None)
+    path = bench.path(recording.rows)
+    refused = profkit("layers", path, option, "nothing like it")
+    listed = "model.layers.#" if option == "--layers" else "execute_context_#(#)_generation_#(#)"
+    assert refused.returncode == 2
+    assert listed in refused.stderr
+    assert profkit("layers", path, option, listed).returncode == 0
+
+
+def test_json_says_why_layers_cannot_be_told(bench: Bench) -> None:
+    rows = step_recording(["gemm pack"]).rows
+    rows.ranges.clear()
+    (run,) = json.loads(profkit("layers", bench.path(rows), "--format", "json").stdout)["runs"]
+    assert run["refusal"]["code"] == "no-layers"
+    assert "--layers-from" in run["refusal"]["message"]

@@ -235,7 +235,7 @@ def test_a_move_is_said_with_its_numbers(bench: Bench) -> None:
     reason = next(r.message for r in comparison.reasons if r.code == "launches-removed")
     assert reason == "3 launches a layer are gone from 4 layers (−9 a step)."
     assert diff.moved_line(comparison) == (
-        "Moved: 3 launches of each layer (a, b, c) now run once a step, outside the layers."
+        "Moved: 3 launches of each layer (a, b, c) now run once a step, outside the layers, in capture."
     )
     assert comparison.net is not None
     assert (comparison.net.launches_per_layer, comparison.net.launches_per_step) == (-3, 3 - 12)
@@ -285,3 +285,9 @@ def test_the_same_fusion_in_layers_that_hold_unlike_launches_is_one_sentence_of_
     (sentence,) = sentences(bench.diff(model("a b", 0), model("ab:900", 1)))
     assert sentence.startswith("Fusion: in 3 layers 2 launches a layer (a, b) became part of ab")
     assert sentence.endswith("−6.00 µs removed, +2.70 µs absorbed, net −3.30 µs a step.")
+
+
+def test_a_compilers_name_says_what_its_kernel_holds(bench: Bench) -> None:
+    comparison = bench.diff(step("gemm silu mul pack"), step("gemm triton_poi_fused_mul_silu_3:1500 pack", seed=1))
+    (sentence,) = sentences(comparison)
+    assert "became part of triton_poi_fused_mul_silu (which its name says holds mul, silu), a new launch" in sentence
