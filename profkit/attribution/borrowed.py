@@ -1,11 +1,11 @@
 """Borrowed: another recording of the same program knows its layers, and lends them to the same launches here.
 
 For a window that was opened after the graphs were captured, which is how servers are profiled. Each graph here is held
-against the graphs of the lending recording, one by one. One with the same launches (canonical names and kinds, as many
-of each) lends their scopes exactly: the third launch of a name here is the third of that name there. That holds in
-whatever order two streams run, and a name whose order differs from replay to replay there lends nothing. Where no graph
-has the same launches, the most similar one is aligned in order, stream by stream, with coverage, or not at all: a
-library may have chosen other kernels for the same products.
+against the graphs of the lending recording, one by one. One with the same launches (canonical names and kinds) in the
+same order on each stream lends their scopes exactly: the third launch of a name here is the third of that name there.
+That holds however two streams overlap, and a name whose order differs from replay to replay there lends nothing. Where
+no graph has the same launches, the most similar one is aligned in order, stream by stream, with coverage, or not at all:
+a library may have chosen other kernels for the same products.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def _borrow(
     launches: tuple[Launch, ...], order: Sequence[int], graphs: Sequence[LentGraph]
 ) -> tuple[Sequence[Path | None], str]:
     """The path of each launch, None where it is not known; and how it was found."""
-    same = [graph for graph in graphs if graph.launches == launches]
+    in_order = [launches[i] for i in order]
+    same = [g for g in graphs if g.launches == launches and [g.launches[i] for i in g.order] == in_order]
     if same:
         columns = zip(*(graph.paths for graph in same), strict=True)
         return [_agreed(paths) for paths in columns], "those of the graph with the same launches"
@@ -160,7 +161,7 @@ def _borrow(
     best = max(graphs, key=lambda graph: _likeness(held, Counter(map(_family, graph.launches))))
     if max(len(launches), len(best.launches)) > _LONGEST_ALIGNED:
         return nothing, f"no graph has the same launches, and more than {_LONGEST_ALIGNED:,} are not aligned,"
-    here, there = [_family(launches[i]) for i in order], [_family(best.launches[i]) for i in best.order]
+    here, there = [_family(launch) for launch in in_order], [_family(best.launches[i]) for i in best.order]
     matcher = SequenceMatcher(None, here, there, autojunk=False)
     found = list(nothing)
     for block in matcher.get_matching_blocks():

@@ -42,7 +42,10 @@ def attribute(context: Context) -> Placement:
     notes = [Diagnostic(c, f"{n} {_PROBLEMS[c]}; their ops are unattributed.") for c, n in found.problems.items()]
     if found.placed.any() and not found.scope.any():
         # The nodes' creation is known and no range is: the capture ran before ranges were recorded.
-        message = "The graph was captured while no range was recorded, so its nodes lead to no layer."
+        message = (
+            "The graph was captured while no push/pop range was open on its thread, or before the recording, so its "
+            "nodes lead to no layer."
+        )
         return Placement.nothing(context, *notes, Diagnostic("capture-without-ranges", message))
     return Placement(found.placed, found.scope, notes)
 

@@ -15,7 +15,9 @@ Ints = npt.NDArray[np.int64]
 
 #: Ranges that libraries push, in their own domains; none of them names a layer of the user's model.
 _LIBRARY_DOMAIN = re.compile(
-    r"^(nccl|cublas|cudnn|cusparse|cusolver|cufft|cutensor|cccl|cub|thrust|libcu|gil|osrt|rccl)", re.I
+    r"(?:nccl|rccl|nvshmem|cublas(?:lt|mp|xt)?|cudnn|cusparse(?:lt)?|cusolver(?:mp)?|cufft|cutensor|cccl|cub|thrust|libcudf"
+    r"|gil|osrt)\b",
+    re.IGNORECASE,
 )
 #: torch.autograd.profiler.emit_nvtx writes one range an operator, with its sequence or operator number; Inductor one a
 #: compiled piece, with a hash that is new in every build.

@@ -14,7 +14,13 @@ import pandas as pd
 
 from profkit.attribution import Attribution, attribute, attribute_in_steps
 from profkit.attribution.method import CaptureTrace, Lender
-from profkit.counting.integrity import eager_launches_without_ops, overlapping_ops, refuse, silent_nodes
+from profkit.counting.integrity import (
+    eager_launches_without_ops,
+    overlapping_ops,
+    refuse,
+    silent_nodes,
+    unreached_ranges,
+)
 from profkit.counting.steps import find_steps
 from profkit.errors import NothingSelectedError, ProfkitError
 from profkit.model import names as kernel_names
@@ -81,7 +87,10 @@ def take_census(
         default=default,
         beyond_steps=beyond,
         step_method=steps.method,
-        diagnostics=(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *lost, *overlap),
+        diagnostics=(
+            *(*trace.info.diagnostics, *attribution.problems, *steps.diagnostics, *silent_note, *lost, *overlap),
+            *unreached_ranges(trace, attribution),
+        ),
         refusal=refusal,
         silent_nodes=silent,
         phase=attribution.phase,

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.attribution import Attribution
+from profkit.attribution import METHODS, Attribution
 from profkit.attribution.lineage import trace_nodes
 from profkit.attribution.scopes import ScopeTable
 from profkit.model.census import Census, SilentNodes
 from profkit.model.scope import place
-from profkit.model.steps import UNDER_RECORDED_SHARE, Steps
+from profkit.model.steps import UNDER_RECORDED_SHARE, WHOLE_RECORDING, Steps
 from profkit.model.trace import NONE, OPS, Diagnostic, Trace, joint_key, table
-from profkit.model.wording import counted, have
+from profkit.model.wording import counted, have, listed
 from profkit.readers import format_of
 
 
@@ -25,6 +25,24 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Diagnostic |
     graphs = (launches["api"] == "graph").to_numpy()
     launched = int(graphs.sum())
     silent = int((graphs & ~attribution.joined.used).sum())
+    nameless = (trace.ops["correlation"] == NONE).to_numpy()
+    adrift = int((nameless & (trace.ops["node"] != NONE).to_numpy()).sum())
+    if silent and adrift > UNDER_RECORDED_SHARE / 10 * max(int(attribution.joined.by_graph.sum()), 1):
+        return Diagnostic(
+            "under-recorded",
+            f"{counted(adrift, 'op')} of graphs {have(adrift)} the correlation id 0, so they belong to no replay: nsys "
+            "writes that where the graph was instantiated before the recording began. Record from before then.",
+        )
+    lost, eager = _eager_launches_without_ops(trace, attribution)
+    if nameless.any() and lost + silent > UNDER_RECORDED_SHARE * max(eager + launched, 1) and trace.info.timed:
+        without = int(nameless.sum())
+        return Diagnostic(
+            "under-recorded",
+            f"{without} of {counted(len(trace.ops), 'op')} name no launch (no correlation id, or 0), and "
+            f"{lost + silent} of {counted(eager + launched, 'launch')} {have(lost + silent)} no op: the ops are there, "
+            "and which launch each is of was not recorded. Record with another version of the profiler, or from before "
+            "graphs are made.",
+        )
     if launched and not attribution.joined.by_graph.any():
         if len(trace.nodes):
             return Diagnostic(
@@ -47,7 +65,6 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Diagnostic |
         return Diagnostic(
             "empty", "The trace holds no kernel, copy or memset. Check that the profiled range was reached."
         )
-    lost, eager = _eager_launches_without_ops(trace, attribution)
     if lost > UNDER_RECORDED_SHARE * max(eager, 1):
         return Diagnostic(
             "under-recorded",
@@ -55,11 +72,10 @@ def refuse(trace: Trace, attribution: Attribution, steps: Steps) -> Diagnostic |
             "launch ran it. Record again; if this is the recording of a graph's capture alone, give it as "
             "--capture-trace.",
         )
-    adrift = ((trace.ops["node"] != NONE) & (trace.ops["correlation"] == NONE)).to_numpy()
-    if adrift.sum() > UNDER_RECORDED_SHARE / 10 * max(int(attribution.joined.by_graph.sum()), 1):
+    if adrift > UNDER_RECORDED_SHARE / 10 * max(int(attribution.joined.by_graph.sum()), 1):
         return Diagnostic(
             "under-recorded",
-            f"{int(adrift.sum())} ops of graphs name no launch, so they belong to no replay. Export the report again.",
+            f"{adrift} ops of graphs name no launch, so they belong to no replay. Export the report again.",
         )
     return None
 
@@ -177,6 +193,37 @@ def overlapping_ops(trace: Trace, kernel_ns: int, busy_ns: int) -> list[Diagnost
     return [Diagnostic("overlapping-ops", message)]
 
 
+def unreached_ranges(trace: Trace, attribution: Attribution) -> list[Diagnostic]:
+    """Says why ranges that name layers reach no op, where there are some and none does."""
+    by_ranges = np.isin(attribution.method, [n for n, m in enumerate(METHODS, start=1) if not m.by_pattern])
+    reached = pd.unique(attribution.scope[by_ranges]).tolist()
+    if not len(trace.ranges) or any(place(attribution.paths[s]).layer is not None for s in reached):
+        return []
+    texts: list[str] = trace.ranges["text"].cat.categories.tolist()
+    naming = np.array([place((text,)).layer is not None for text in texts], dtype=np.bool_)
+    named = trace.ranges[naming[trace.ranges["text"].cat.codes.to_numpy()]]
+    if not len(named):
+        return []
+    usable = named[named.index.isin(attribution.ranges.index)]
+    threads = [set(zip(t["process"].tolist(), t["thread"].tolist(), strict=True)) for t in (usable, trace.launches)]
+    if not len(usable):
+        domains = sorted(set(named["domain"].astype(str)) - {""})
+        why = (
+            "they are start/end ranges, which lie on no thread's stack; push and pop them"
+            if not named["nested"].any()
+            else f"they lie in a domain that counts as a library's ({listed(domains)}), or have no length"
+        )
+    elif not len(trace.launches):
+        why = "no call that launches anything is on record; record CUDA's (HIP's) API calls too"
+    elif threads[0].isdisjoint(threads[1]):
+        why = "the launches are on other threads than the ranges; push them on the thread that launches"
+    else:
+        why = "no launch, and no capture of a graph, lies inside them"
+    first = str(named["text"].iloc[0])
+    message = f"{counted(len(named), 'range')} {have(len(named))} a layer's name ({first}) and reach no op: {why}."
+    return [Diagnostic("ranges-reach-no-op", message)]
+
+
 def refusal_of(census: Census) -> Diagnostic | None:
     """Why no question about layers has an answer, and what to do; None where it has."""
     if census.refusal is not None:
@@ -187,6 +234,9 @@ def refusal_of(census: Census) -> Diagnostic | None:
 
 
 def _no_layers_advice(census: Census) -> str:
+    unreached = next((d.message for d in census.diagnostics if d.code == "ranges-reach-no-op"), None)
+    if unreached is not None:
+        return unreached
     if "capture-without-ranges" in {d.code for d in census.diagnostics}:
         return (
             "the graph was captured before the recording began, so no range names its layers. Record from before the "
@@ -196,9 +246,14 @@ def _no_layers_advice(census: Census) -> str:
         return "the trace holds no ops."
     if census.ledger.warm_up:
         return "its layers' ops lie in no step. Choose steps that hold them with --steps, or leave it out."
+    if census.selection.anchor is not None and census.step_method == WHOLE_RECORDING:
+        return (
+            "--anchor divides steps, and nothing here says where a step begins. Name the ranges that are steps with "
+            "--steps too."
+        )
     return (
         "no range names a layer (layers.N). Push NVTX ranges named layers.N… around each layer while the graph is "
         "captured, and record with profkit capture -- CMD (on AMD: roctx ranges, rocprofv3 --marker-trace); or name a "
-        "kernel that runs once a layer with --anchor, the trace of the graph's capture with --capture-trace, or a "
-        "recording of the same program's start with --layers-from."
+        "kernel that runs once a layer with --anchor (of an eager trace also its steps, with --steps), the trace of "
+        "the graph's capture with --capture-trace, or a recording of the same program's start with --layers-from."
     )

@@ -60,6 +60,12 @@ def test_a_name_whose_order_changes_from_replay_to_replay_lends_nothing(bench: B
     assert set(census.chosen.slots["name"]) == {"gemm", "wait"}
 
 
+def test_the_same_launches_in_another_order_are_another_program(bench: Bench) -> None:
+    census = borrowed(bench, late([MOE, MOE, DENSE]), step_recording([DENSE, MOE, MOE], outside="embed:700").rows)
+    assert "borrowed" not in census.methods
+    assert [code for code, _ in said(census)] == ["borrowed-does-not-fit"]
+
+
 def test_a_library_may_have_chosen_other_kernels(bench: Bench) -> None:
     here = [layer.replace("gemm", "nvjet_sm90_tst_64x8_2x1_v_bz_TNT") for layer in LAYERS]
     there = [layer.replace("gemm", "nvjet_sm90_tst_16x64_4x1_h_bz_TNN") for layer in LAYERS]

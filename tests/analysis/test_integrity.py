@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 from bench import Bench, launches_by_layer
-from nsys_builder import Kernel, Launch, Rows
+from nsys_builder import START_END, Kernel, Launch, Rows
 from recording import Graph, Recording, ops, step_recording
 
 from profkit.model.census import Census
@@ -207,3 +208,44 @@ def test_a_launch_outside_graphs_that_left_no_op_is_said(bench: Bench, lost: str
     assert "eager-launches-without-ops" not in codes(whole)
     said = [d.message for d in census.diagnostics if d.code == "eager-launches-without-ops"]
     assert [text.startswith("1 of 7 launches") for text in said] == [True]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (
+            lambda rows: dataclasses.replace(
+                rows, ranges=[dataclasses.replace(r, style=START_END) for r in rows.ranges]
+            ),
+            "start/end ranges",
+        ),
+        (
+            lambda rows: dataclasses.replace(rows, ranges=[dataclasses.replace(r, tid=5) for r in rows.ranges]),
+            "on other threads",
+        ),
+        (lambda rows: dataclasses.replace(rows, launches=[]), "no call that launches anything is on record"),
+    ],
+    ids=["start and end", "another thread", "no calls"],
+)
+def test_why_ranges_that_name_layers_reach_no_op(bench: Bench, change: Callable[[Rows], Rows], why: str) -> None:
+    recording = Recording()
+    for i in range(3):
+        with recording.range(f"layers.{i}"):
+            recording.launch_all("gemm pack")
+    (note,) = [d for d in bench.count(change(recording.rows)).diagnostics if d.code == "ranges-reach-no-op"]
+    assert note.message.startswith("3 ranges have a layer's name (layers.0) and reach no op: ")
+    assert why in note.message
+
+
+def test_ops_that_name_no_launch_are_not_lost(bench: Bench) -> None:
+    rows = Recording()
+    for i in range(3):
+        with rows.range(f"layers.{i}"):
+            rows.launch_all("gemm pack")
+    nameless = dataclasses.replace(
+        rows.rows, kernels=[dataclasses.replace(k, correlation=None) for k in rows.rows.kernels]
+    )
+    refusal = bench.count(nameless).refusal
+    assert refusal is not None
+    assert "6 of 6 ops name no launch" in refusal.message
+    assert "the ops are there" in refusal.message
