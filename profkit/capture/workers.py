@@ -18,6 +18,7 @@ from profkit.capture import process
 from profkit.capture.options import Job, Options, Recording, Result
 from profkit.capture.profilers import GraphTrace, Profiler
 from profkit.errors import ProfkitError
+from profkit.runs.whole_files import write_whole
 
 
 def free_port() -> int:
@@ -124,10 +125,9 @@ class Worker:
         if self.crash_log is None or not text:
             return ""
         try:
-            self.crash_log.write_text(process.without_directories(text), encoding="utf-8")
-        except OSError as error:
-            self.crash_log.unlink(missing_ok=True)
-            return f" Its log cannot be kept: {error.strerror}."
+            write_whole(self.crash_log, process.without_directories(text))
+        except ProfkitError as error:
+            return f" Its log is not kept: {error}"
         return f" Full log: {self.crash_log}"
 
 

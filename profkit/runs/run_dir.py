@@ -168,7 +168,7 @@ def _put_in_place(temporary: Path, path: Path, force: bool) -> None:
     _check_free(path, force)
     old = temporary.with_suffix(".old")
     try:
-        if path.exists():
+        if force and path.exists():
             path.rename(old)
         # Onto a directory that has appeared since, unless that is empty, this is an error.
         temporary.rename(path)
