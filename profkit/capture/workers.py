@@ -75,15 +75,17 @@ class Worker:
     crash_log: Path | None
 
     def has_ended(self) -> bool:
-        """Whether its process, and that of the profiler around it, are gone."""
-        return process.has_ended(self.child, self.job.file("pid"))
+        """Whether its process is gone, and that of the profiler around it."""
+        pid = process.read_pid(self.job.file("pid"))
+        return self.child.poll() is not None and (pid is None or process.is_gone(pid))
 
     def has_failed(self) -> bool:
         """Whether it has said so, or has ended without a result."""
+        pid = process.read_pid(self.job.file("pid"))
         # A profiler outlives its program by seconds, in which the other ranks fail too.
-        ended = self.has_ended() or process.is_gone(self.job.file("pid"))
+        ended = self.has_ended() or (pid is not None and process.is_gone(pid))
         result = self.job.result()
-        return ended if result is None else result.has_failed
+        return ended if result is None else result.error is not None or result.crash is not None
 
     def failed_at(self) -> float:
         """When a failed worker wrote its result; one that wrote none has just been seen to be gone."""
@@ -219,7 +221,7 @@ def _results(workers: Sequence[Worker]) -> list[Result]:
         limit_s = first.job.options.rank_timeout_s
     else:
         # In one system call: nothing of ours runs while something is timed.
-        process.wait(first.child, first.job.file("pid"))
+        first.child.wait()
     deadline = time.monotonic() + limit_s
     running = list(workers)
     while running:
