@@ -121,7 +121,8 @@ def traced_times(
 def graph_level(workers: Workers, work: Path) -> Sequence[StepTimesRecord | MessageRecord]:
     """The step of each rank, recorded as whole graphs below `work`; as a warning, why it could not be."""
     try:
-        recorded = dataclasses.replace(workers, graph_trace="graph").record(work)
+        # What it says of a failure is a warning of a run that is there: no log is kept.
+        recorded = dataclasses.replace(workers, graph_trace="graph", crash_log=None).record(work)
         return [workers.profiler.graph_times(own.recording, own.job.replays) for own in recorded]
     except ProfkitError as error:
         why = f"The step at graph level could not be timed: {error}"

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from profkit.capture.graph import UNTIMED_REPLAYS, replay_us
-from profkit.capture.options import TRACED_NODES
-from profkit.model.workload import Layer, Scope, Step
+from profkit.capture.options import FLOOR_WORKLOAD, TRACED_NODES
+from profkit.model.workload import BuildContext, Layer, Scope, Step, Workload
 
 #: 128 threads, as in torch's elementwise kernels, which are what runs at the floor in practice.
 NUM_WARPS = 4
@@ -50,9 +50,8 @@ def launch_chain(name: str, x: torch.Tensor, nodes: int) -> None:
         KERNELS[name][(1,)](x, num_warps=NUM_WARPS)
 
 
-def chains(device: str) -> Step:
-    """A step of one chain of each kernel."""
-    x = element_pair(device)
+def _chains(context: BuildContext) -> Step:
+    x = element_pair(context.device)
 
     def chain(name: str, _: Scope) -> None:
         launch_chain(name, x, TRACED_NODES)
@@ -60,6 +59,10 @@ def chains(device: str) -> Step:
     layers = [Layer(number, name, partial(chain, name)) for number, name in enumerate(KERNELS)]
     # Nothing is overwritten that a replay reads.
     return Step(layers, refresh=lambda _: None, outputs=lambda: {f"{layer.scope}/x": x for layer in layers})
+
+
+#: A step of one chain of each kernel.
+FLOOR = Workload(FLOOR_WORKLOAD, "nothing", {"chains": "one of each kernel"}, {}, _chains)
 
 
 def time_per_node(replays: int) -> dict[str, list[float]]:

@@ -176,10 +176,9 @@ def join(job: Job, *, gpu: bool) -> None:
         torch.cuda.set_device(job.rank)
         # Named, so that the communicator is made now and not inside the recorded window.
         device = torch.device("cuda", job.rank)
+    # Rank, size and meeting place are in the environment, see `profkit.capture.workers.rank_environment`.
     dist.init_process_group(
         "nccl" if gpu else "gloo",
-        rank=job.rank,
-        world_size=job.world_size,
         timeout=timedelta(seconds=job.options.rank_timeout_s),
         device_id=device,
     )

@@ -113,11 +113,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | None = None
     samples_us: Mapping[str, Sequence[float]] = {}
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether it is an `error` or a `crash`."""
-        return self.error is not None or self.crash is not None
-
 
 @dataclass(frozen=True)
 class Job:

@@ -33,9 +33,6 @@ _MARK = "PROFKIT_STARTED"
 #: What a disk must still take for a process to have had room for its last words.
 _LAST_WORDS = bytes(1 << 16)
 
-#: As `signal.signal` takes it.
-Handler = Callable[[int, FrameType | None], None] | signal.Handlers
-
 
 @contextmanager
 def started(
@@ -74,32 +71,18 @@ def tell(child: subprocess.Popen[bytes], line: str) -> None:
             child.stdin.flush()
 
 
-def wait(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> int:
-    """The exit status of `child`, negative for a signal, once it and the process that `pid_file` names have ended."""
-    status = child.wait()
-    while not has_ended(child, pid_file):
-        time.sleep(POLL_S)
-    return status
+def read_pid(pid_file: Path) -> int | None:
+    """The process id in a file, None where there is none yet."""
+    text = pid_file.read_text(encoding="utf-8") if pid_file.exists() else ""
+    return int(text) if text else None
 
 
-def has_ended(child: subprocess.Popen[bytes], pid_file: Path | None = None) -> bool:
-    """Whether `child` has ended, and the process that `pid_file` names."""
-    return child.poll() is not None and (read_pid(pid_file) is None or is_gone(pid_file))
-
-
-def is_gone(pid_file: Path | None) -> bool:
-    """Whether the process that `pid_file` names has begun and ended; a profiler around it may still run."""
-    pid = read_pid(pid_file)
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, also where nobody has asked for its status yet."""
     try:
-        return pid is not None and psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-def read_pid(pid_file: Path | None) -> int | None:
-    """The process id in a file, None where there is none yet."""
-    text = pid_file.read_text(encoding="utf-8") if pid_file is not None and pid_file.exists() else ""
-    return int(text) if text else None
 
 
 def _end(child: subprocess.Popen[bytes], mark: str) -> None:
@@ -161,7 +144,9 @@ def hand_on(pid: int, number: int) -> bool:
 
 
 @contextmanager
-def handled(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
+def handled(
+    handler: Callable[[int, FrameType | None], None] | signal.Handlers, *numbers: signal.Signals
+) -> Iterator[None]:
     """A block in which `handler` has these signals; afterwards those have them that had them before."""
     previous = {number: signal.signal(number, handler) for number in numbers}
     try:

@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -77,12 +77,11 @@ def locked(output: Path) -> Iterator[None]:
     Raises:
         ProfkitError: it cannot be made, or another process is recording into it.
     """
-    with ExitStack() as stack:
-        try:
-            output.mkdir(parents=True, exist_ok=True)
-            is_ours = stack.enter_context(run_dir.held(output))
-        except OSError as error:
-            raise ProfkitError(f"Cannot write to {output}: {error.strerror}.") from None
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ProfkitError(f"Cannot write to {output}: {error.strerror}.") from None
+    with run_dir.held(output) as is_ours:
         if not is_ours:
             raise ProfkitError(f"Another profkit is recording into {output}. Wait for it, or end it.")
         yield

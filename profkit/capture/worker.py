@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,17 +32,17 @@ def run(job: Job) -> Result:
     """
     from profkit import kernels
 
-    options = job.options
+    options, processes = job.options, max(job.world_size, 1)
     if options.workload == FLOOR_WORKLOAD:
-        from profkit.capture.floor_kernels import chains
+        from profkit.capture import floor_kernels
 
-        return _record(job, chains)
-    workload = kernels.load(options.workload)
+        workload = floor_kernels.FLOOR
+    else:
+        workload = kernels.load(options.workload)
     variant = resolve_variant(workload, options.variant)
-    processes = max(job.world_size, 1)
     shapes = resolve_shapes(workload, options.shapes, processes)
 
-    def build(device: str) -> Step:
+    def build_on(device: str) -> Step:
         job.at("building the workload")
         step = workload.build(BuildContext(variant, shapes, device, options.seed, job.rank, processes))
         numbers = [layer.number for layer in step.layers]
@@ -51,14 +50,6 @@ def run(job: Job) -> Result:
             raise ProfkitError(f"{workload.name}: a step needs layers with distinct numbers, found {numbers}.")
         return step
 
-    result = _record(job, build)
-    what = msgspec.structs.replace(
-        result.record.workload or WorkloadRecord(name=options.name), variant=variant, shapes=shapes
-    )
-    return msgspec.structs.replace(result, record=msgspec.structs.replace(result.record, workload=what))
-
-
-def _record(job: Job, build_on: Callable[[str], Step]) -> Result:
     profiler = None if job.held else profilers.get(job.recorder)
     gpu = profiler is None or profiler.needs_gpu
     import torch
@@ -77,9 +68,10 @@ def _record(job: Job, build_on: Callable[[str], Step]) -> Result:
     if job.world_size:
         join(job, gpu=gpu)
     with torch.no_grad():
-        if profiler is None:
-            return Result(record=time_untraced(job, build_on))
-        return Result(record=profiler.record(job, build_on), backend=backend())
+        record = time_untraced(job, build_on) if profiler is None else profiler.record(job, build_on)
+    what = record.workload or WorkloadRecord(name=options.name)
+    what = msgspec.structs.replace(what, variant=variant, shapes=shapes)
+    return Result(record=msgspec.structs.replace(record, workload=what), backend=backend())
 
 
 def _report_crash(job: Job) -> None:

@@ -18,6 +18,7 @@ from profkit.capture import process
 from profkit.capture.options import Job, Options, Recording, Result
 from profkit.capture.profilers import GraphTrace, Profiler
 from profkit.errors import ProfkitError
+from profkit.runs.whole_files import write_whole
 
 
 def free_port() -> int:
@@ -74,15 +75,17 @@ class Worker:
     crash_log: Path | None
 
     def has_ended(self) -> bool:
-        """Whether its process, and that of the profiler around it, are gone."""
-        return process.has_ended(self.child, self.job.file("pid"))
+        """Whether its process is gone, and that of the profiler around it."""
+        pid = process.read_pid(self.job.file("pid"))
+        return self.child.poll() is not None and (pid is None or process.is_gone(pid))
 
     def has_failed(self) -> bool:
         """Whether it has said so, or has ended without a result."""
+        pid = process.read_pid(self.job.file("pid"))
         # A profiler outlives its program by seconds, in which the other ranks fail too.
-        ended = self.has_ended() or process.is_gone(self.job.file("pid"))
+        ended = self.has_ended() or (pid is not None and process.is_gone(pid))
         result = self.job.result()
-        return ended if result is None else result.has_failed
+        return ended if result is None else result.error is not None or result.crash is not None
 
     def failed_at(self) -> float:
         """When a failed worker wrote its result; one that wrote none has just been seen to be gone."""
@@ -124,10 +127,9 @@ class Worker:
         if self.crash_log is None or not text:
             return ""
         try:
-            self.crash_log.write_text(process.without_directories(text), encoding="utf-8")
-        except OSError as error:
-            self.crash_log.unlink(missing_ok=True)
-            return f" Its log cannot be kept: {error.strerror}."
+            write_whole(self.crash_log, process.without_directories(text))
+        except ProfkitError as error:
+            return f" Its log is not kept: {error}"
         return f" Full log: {self.crash_log}"
 
 
@@ -219,7 +221,7 @@ def _results(workers: Sequence[Worker]) -> list[Result]:
         limit_s = first.job.options.rank_timeout_s
     else:
         # In one system call: nothing of ours runs while something is timed.
-        process.wait(first.child, first.job.file("pid"))
+        first.child.wait()
     deadline = time.monotonic() + limit_s
     running = list(workers)
     while running:

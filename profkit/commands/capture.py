@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profkit.model.run import FloorRecord, RunRecord, StepTimesRecord
+from profkit.model.run import RunRecord, StepTimesRecord
 from profkit.model.wording import counted
 
 if TYPE_CHECKING:
@@ -99,7 +99,14 @@ def _lines(records: Sequence[RunRecord], why: str, what: str | None, times: Sequ
         exchange = workload.shapes.get("exchange") if workload else None
         how = "" if exchange is None else f"; exchange: {exchange}"
         lines.append(f"ranks: {ranks.world_size}, a process each, joined over {ranks.backend}{how}")
-    lines += [*times, *floor_lines(record.floor)]
+    lines += times
+    if record.floor is not None:
+        empty, loaded = record.floor.empty, record.floor.load_store
+        lines.append(
+            f"dispatch floor: {empty.untraced_per_node.median:.2f} us a node untraced, "
+            f"{empty.traced_duration.median:.2f} us a kernel traced; with one load and store "
+            f"{loaded.untraced_per_node.median:.2f} and {loaded.traced_duration.median:.2f}"
+        )
     if record.digests and record.digests.outputs:
         kept = len(record.digests.outputs)
         lines.append(f"outputs: {kept} kept, as digests and numbers that `profkit diff` compares")
@@ -115,15 +122,3 @@ def _lines(records: Sequence[RunRecord], why: str, what: str | None, times: Sequ
 def _step_times(times: StepTimesRecord) -> str:
     spread = f"quartiles {times.p25:.1f} to {times.p75:.1f}"
     return f"{times.median:.1f} us a step (median of {times.replays}, {spread})"
-
-
-def floor_lines(floor: FloorRecord | None) -> list[str]:
-    """A line for the dispatch floor; none where it was not measured."""
-    if floor is None:
-        return []
-    empty, loaded = floor.empty, floor.load_store
-    return [
-        f"dispatch floor: {empty.untraced_per_node.median:.2f} us a node untraced, "
-        f"{empty.traced_duration.median:.2f} us a kernel traced; with one load and store "
-        f"{loaded.untraced_per_node.median:.2f} and {loaded.traced_duration.median:.2f}"
-    ]

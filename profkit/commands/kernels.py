@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from profkit.model.workload import Tunable, Workload
@@ -31,17 +32,11 @@ def as_data(workloads: Iterable[Workload]) -> dict[str, Any]:
                 "name": workload.name,
                 "summary": workload.summary,
                 "variants": dict(workload.variants),
-                "shapes": {
-                    name: {"default": shape.default, "help": shape.help, "choices": list(shape.choices)}
-                    for name, shape in workload.shapes.items()
-                },
+                "shapes": {name: asdict(shape) for name, shape in workload.shapes.items()},
                 "sweep": None
                 if workload.tunable is None
                 else {
-                    "parameters": {
-                        name: {"help": parameter.help, "values": list(parameter.values)}
-                        for name, parameter in workload.tunable.parameters.items()
-                    },
+                    "parameters": {name: asdict(own) for name, own in workload.tunable.parameters.items()},
                     "regions": {name: dict(shapes) for name, shapes in workload.tunable.regions.items()},
                 },
             }

@@ -19,6 +19,8 @@ themselves start and end at order numbers after the last tick.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,19 +82,25 @@ class Recording:
         self._clock += 1
         return self._clock
 
-    def push(self, text: str) -> None:
-        """Open a range."""
+    @contextmanager
+    def scope(self, text: str) -> Iterator[None]:
+        """A range around the block."""
         opened = Range(text, self.tick(), 0)
         self.ranges.append(opened)
         self._open.append(opened)
-
-    def pop(self) -> None:
-        """Close the innermost open range."""
-        self._open.pop().end = self.tick()
+        try:
+            yield
+        finally:
+            self._open.pop().end = self.tick()
 
     def launch(self, name: str, kind: str, source: str, grid: tuple[int, int, int] | None = None) -> None:
         """Record one launch in the ranges that are open."""
         self.ops.append(Launch(self.tick(), name, kind, grid, source, [opened.text for opened in self._open]))
+
+    def write(self, file: Path, *, run_bodies: bool, torch: str | None, triton: str | None) -> None:
+        """Write the file of a recording that is finished."""
+        content = {"schema": SCHEMA, "run_bodies": run_bodies, "torch": torch, "triton": triton}
+        file.write_bytes(msgspec.json.encode(content | {"ranges": self.ranges, "ops": self.ops}) + b"\n")
 
 
 class _Document(msgspec.Struct):

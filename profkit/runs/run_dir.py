@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,8 +136,9 @@ def new(path: Path, *, force: bool = False) -> Iterator[Path]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-                with held(left) as is_ours:
-                    if is_ours:
+                # Another user's is theirs to remove.
+                with suppress(PermissionError), held(left) as is_ours:
+                    if is_ours and is_part(left):
                         shutil.rmtree(left, ignore_errors=True)
             is_ours = False
             while not is_ours:
@@ -167,7 +168,7 @@ def _put_in_place(temporary: Path, path: Path, force: bool) -> None:
     _check_free(path, force)
     old = temporary.with_suffix(".old")
     try:
-        if path.exists():
+        if force and path.exists():
             path.rename(old)
         # Onto a directory that has appeared since, unless that is empty, this is an error.
         temporary.rename(path)
@@ -195,6 +196,8 @@ def refuse_link(path: Path) -> None:
 
 def _check_free(path: Path, force: bool) -> None:
     refuse_link(path)
+    if path.name in ("", ".."):
+        raise ProfkitError(f"{path} is no name of a directory to make. Choose another -o.")
     if path.exists() and not force:
         raise ProfkitError(f"{path} exists and will not be overwritten. Choose another -o, or add --force.")
     if path.exists() and not is_replaceable(path):

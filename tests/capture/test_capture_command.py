@@ -105,7 +105,7 @@ def test_what_a_worker_leaves_behind_is_ended_with_its_block_also_without_its_en
     pid_file = tmp_path / "orphan"
     script = f"cd {tmp_path}; {ORPHAN}; env -i sh -c 'sleep 600 & echo $! > bare'"
     with process.started(["sh", "-c", script], tmp_path / "log") as child:
-        assert process.wait(child) == 0
+        assert child.wait() == 0
         pids = [int(path.read_text()) for path in (pid_file, tmp_path / "bare")]
         assert all(map(alive, pids))
     assert not any(map(alive, pids))

@@ -50,7 +50,7 @@ def test_a_program_that_left_the_session_and_ignores_sigterm_is_ended_too(tmp_pa
         "found = Nsys(NSYS.check(Path(sys.argv[1])));"
         "command = found.command([sys.executable, '-c', sys.argv[2]], Path(), window=True)\n"
         "with process.started(command, Path('log')) as child:\n"
-        "    process.wait(child, Path('pid'))"
+        "    child.wait()"
     )
     running = subprocess.Popen(
         [sys.executable, "-c", parent, str(STUB_NSYS), program],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from profkit.errors import ProfkitError
@@ -15,18 +14,16 @@ from profkit.readers.dispatch import SCHEMA, Recording
 
 
 def write(path: Path, recording: Recording) -> Path:
-    content = {"schema": SCHEMA, "run_bodies": False, "torch": "2.0", "triton": None}
-    path.write_text(json.dumps(content | msgspec.to_builtins({"ranges": recording.ranges, "ops": recording.ops})))
+    recording.write(path, run_bodies=False, torch="2.0", triton=None)
     return path
 
 
 def two_layers() -> Recording:
     recording = Recording()
     for layer in range(2):
-        recording.push(f"layers.{layer}.mla")
-        recording.launch("aten.mm.default", "kernel", "aten")
-        recording.launch("pack_kernel", "kernel", "triton", (56, 12, 1))
-        recording.pop()
+        with recording.scope(f"layers.{layer}.mla"):
+            recording.launch("aten.mm.default", "kernel", "aten")
+            recording.launch("pack_kernel", "kernel", "triton", (56, 12, 1))
     recording.launch("aten.copy_.default", "memcpy", "aten")
     return recording
 

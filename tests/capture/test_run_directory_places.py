@@ -138,3 +138,17 @@ def test_a_repeated_capture_refuses_a_link_too(tmp_path: Path, target: str) -> N
     assert done.returncode == 2
     assert "pool is a link" in done.stderr
     assert names(tmp_path) == ["pool", "there"]
+
+
+@pytest.mark.parametrize("path", ["", ".", "..", "/"])
+def test_what_names_no_directory_to_make_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ProfkitError, match="is no name of a directory to make"), run_dir.new(Path(path), force=True):
+        raise AssertionError
+
+
+def test_only_what_has_a_parts_name_is_taken_for_one(tmp_path: Path) -> None:
+    (tmp_path / ".run.mine.part").mkdir()
+    (tmp_path / ".run.0123abcd.part").mkdir()
+    recorded(tmp_path / "run")
+    assert names(tmp_path) == [".run.mine.part", "run"]

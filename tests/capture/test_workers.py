@@ -44,7 +44,7 @@ def test_it_imports_torch_waits_and_goes_on_when_released(tmp_path: Path) -> Non
         assert worker.child.poll() is None
         assert job.result() is None
         process.tell(worker.child, "go")
-        process.wait(worker.child)
+        worker.child.wait()
         assert job.result() is not None
 
 

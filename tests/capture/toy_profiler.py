@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
-
-import msgspec
+from typing import TYPE_CHECKING, Self
 
 from profkit.capture.profilers.profiler import Profiler, State
 from profkit.readers import DISPATCH_FILE
-from profkit.readers.dispatch import SCHEMA, Recording
+from profkit.readers.dispatch import Recording
 
 if TYPE_CHECKING:
     from profkit.capture.device import TorchProbe
@@ -48,16 +46,12 @@ class Toy(Profiler):
 
         @contextmanager
         def scope(name: str) -> Iterator[None]:
-            recording.push(name)
-            recording.launch(name, "kernel", "aten")
-            yield
-            recording.pop()
+            with recording.scope(name):
+                recording.launch(name, "kernel", "aten")
+                yield
 
         step = build_on("cpu")
         step.refresh("timing")
         step.run(scope)
-        content: dict[str, Any] = {"schema": SCHEMA, "run_bodies": False, "torch": "0", "triton": None}
-        (job.directory / DISPATCH_FILE).write_bytes(
-            msgspec.json.encode(content | {"ranges": recording.ranges, "ops": recording.ops})
-        )
+        recording.write(job.directory / DISPATCH_FILE, run_bodies=False, torch="0", triton=None)
         return of_step(job, step, "toy", has_outputs=False)

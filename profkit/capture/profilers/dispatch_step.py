@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import msgspec
 import torch
 from torch._C import DispatchKey
 from torch._ops import OpOverload
@@ -25,7 +24,7 @@ from profkit.capture.record import of_step
 from profkit.model.run import RunRecord
 from profkit.model.workload import Step
 from profkit.readers import DISPATCH_FILE
-from profkit.readers.dispatch import SCHEMA, Recording
+from profkit.readers.dispatch import Recording
 
 #: Where a custom operator's implementation is registered, in the order of preference on a CPU.
 _IMPLEMENTATION_KEYS = (DispatchKey.CPU, DispatchKey.CompositeExplicitAutograd)
@@ -71,19 +70,11 @@ def record_step(step: Step, *, run_bodies: bool) -> Recording:
     recording = Recording()
     recorder = DispatchRecorder(recording, run_bodies=run_bodies)
 
-    @contextmanager
-    def scope(name: str) -> Iterator[None]:
-        recording.push(name)
-        try:
-            yield
-        finally:
-            recording.pop()
-
     def launch(name: str, grid: tuple[int, int, int]) -> None:
         recording.launch(name, "kernel", "triton", grid)
 
     with torch.no_grad(), intercepted(launch, recorder.paused, run_bodies=run_bodies), recorder:
-        step.run(scope)
+        step.run(recording.scope)
     return recording
 
 
@@ -96,16 +87,8 @@ def record(job: Job, step: Step) -> RunRecord:
     run_bodies = job.options.run_bodies
     step.refresh("digest" if run_bodies else "timing")
     recording = record_step(step, run_bodies=run_bodies)
-    versions = describe_versions()
-    content = {
-        "schema": SCHEMA,
-        "run_bodies": run_bodies,
-        "torch": versions.torch,
-        "triton": versions.triton,
-        "ranges": recording.ranges,
-        "ops": recording.ops,
-    }
-    (job.directory / DISPATCH_FILE).write_bytes(msgspec.json.encode(content) + b"\n")
+    versions, file = describe_versions(), job.directory / DISPATCH_FILE
+    recording.write(file, run_bodies=run_bodies, torch=versions.torch, triton=versions.triton)
     return of_step(job, step, "profkit", has_outputs=run_bodies)
 
 

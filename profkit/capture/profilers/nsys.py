@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from profkit.capture.options import Recording
-from profkit.capture.process import describe_status, started, tail, wait
+from profkit.capture.process import describe_status, started, tail
 from profkit.capture.profilers.profiler import COMMAND, FLOOR, GraphTrace, Profiler, State
 from profkit.errors import ProfkitError
 from profkit.readers.installed import NSYS, Installed, export_command
@@ -66,7 +66,7 @@ class Nsys(Profiler):
             with tempfile.TemporaryDirectory(prefix="profkit.") as name:
                 work, log = Path(name), Path(name) / "log"
                 with started(self.command(["true"], work, window=False), log) as child:
-                    wait(child)
+                    child.wait()
                 self.export([Recording(work, log)])
         except ProfkitError as error:
             return State(False, found, str(error))
@@ -114,7 +114,7 @@ class Nsys(Profiler):
                 for own in recordings
             ]
             for own, child in zip(recordings, exports, strict=True):
-                status = wait(child)
+                status = child.wait()
                 if status != 0 or not (own.work / TRACE_FILE).exists():
                     raise ProfkitError(
                         f"nsys export of the report failed ({describe_status(status)}): "

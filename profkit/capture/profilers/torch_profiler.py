@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from profkit.capture.profilers.profiler import FLOOR, Profiler, State
 
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from profkit.capture.options import Job, Options
     from profkit.model.run import VersionsRecord
     from profkit.model.workload import Scope
-
-
-class _Recorded(Protocol):
-    """What is asked of a torch profiler that has stopped."""
-
-    def export_chrome_trace(self, path: str) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -70,8 +64,8 @@ class TorchProfiler(Profiler):
         return versions.torch
 
 
-def export(profiler: _Recorded, path: Path) -> None:
-    """Write what `profiler` recorded to `path` (gzip), as `profkit scrub` would leave it."""
+def export(profiler: Any, path: Path) -> None:
+    """Write what a torch profiler that has stopped recorded to `path` (gzip), as `profkit scrub` would leave it."""
     import tempfile
 
     from profkit.scrub import kineto
