@@ -4,8 +4,8 @@ For a window that was opened after the graphs were captured, which is how server
 against the graphs of the lending recording, one by one. One with the same launches (canonical names and kinds) in the
 same order on each stream lends their scopes exactly: the third launch of a name here is the third of that name there.
 That holds however two streams overlap, and a name whose order differs from replay to replay there lends nothing. Where
-no graph has the same launches, the most similar one is aligned in order, stream by stream, with coverage, or not at all:
-a library may have chosen other kernels for the same products.
+no graph has the same launches, the most similar one is aligned in order, stream by stream, with coverage, or not at
+all: a library may have chosen other kernels for the same products.
 """
 
 from __future__ import annotations

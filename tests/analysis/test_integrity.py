@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from bench import Bench, launches_by_layer
@@ -214,16 +215,14 @@ def test_a_launch_outside_graphs_that_left_no_op_is_said(bench: Bench, lost: str
     ("change", "why"),
     [
         (
-            lambda rows: dataclasses.replace(
-                rows, ranges=[dataclasses.replace(r, style=START_END) for r in rows.ranges]
-            ),
+            lambda rows: replace(rows, ranges=[replace(r, style=START_END) for r in rows.ranges]),
             "start/end ranges",
         ),
         (
-            lambda rows: dataclasses.replace(rows, ranges=[dataclasses.replace(r, tid=5) for r in rows.ranges]),
+            lambda rows: replace(rows, ranges=[replace(r, tid=5) for r in rows.ranges]),
             "on other threads",
         ),
-        (lambda rows: dataclasses.replace(rows, launches=[]), "no call that launches anything is on record"),
+        (lambda rows: replace(rows, launches=[]), "no call that launches anything is on record"),
     ],
     ids=["start and end", "another thread", "no calls"],
 )
@@ -242,9 +241,7 @@ def test_ops_that_name_no_launch_are_not_lost(bench: Bench) -> None:
     for i in range(3):
         with rows.range(f"layers.{i}"):
             rows.launch_all("gemm pack")
-    nameless = dataclasses.replace(
-        rows.rows, kernels=[dataclasses.replace(k, correlation=None) for k in rows.rows.kernels]
-    )
+    nameless = replace(rows.rows, kernels=[replace(k, correlation=None) for k in rows.rows.kernels])
     refusal = bench.count(nameless).refusal
     assert refusal is not None
     assert "6 of 6 ops name no launch" in refusal.message
