@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow test-all lint clean
+.PHONY: demo test test-slow test-all mutants lint clean
 
 # Analysis alone, as a user without a GPU installs it.
 $(VENV)/.analysis: pyproject.toml
@@ -35,6 +35,10 @@ test: lint
 # The tests that start many processes: repeated, interrupted and compiling captures.
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto -m slow
+
+# Ten times as many mutants of recorded runs as the tests make; about ten minutes.
+mutants: $(VENV)/.dev
+	MUTANTS=5000 $(BIN)/python -m pytest -n auto -rP tests/analysis/test_mutants.py
 
 test-all: test test-slow
 

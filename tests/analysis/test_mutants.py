@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tarfile
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,22 +22,27 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
+from bench import SHARED
 
 from profkit import readers
 from profkit.attribution import attribute
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Comparison, Gates, Input
 from profkit.counting.count import take_census
+from profkit.counting.steps import graph_ids
 from profkit.model.run import RunRecord
 from profkit.model.scope import place
 from profkit.model.trace import NONE, Trace
 from profkit.runs import run_dir
 
 ROOT = Path(__file__).parents[2] / "traces"
+ARCHIVE = SHARED / "real/recordings.tar.xz"
 #: Of one rank, and of two.
 BASES = (
     *(("dcp-combine/eager",), ("dcp-combine/fused",), ("mla-step/fused",), ("dsa-candidates/new",)),
     ("dcp-ag-rs-2gpu/fused/0", "dcp-ag-rs-2gpu/fused/1"),
+    # Of real programs, where their recordings are beside the repository.
+    *((("hf_fused",), ("vllm_mla_custom",)) if ARCHIVE.exists() else ()),
 )
 #: Mutants, all parts together; each part is one test, so that they run side by side.
 MUTANTS, PARTS = int(os.environ.get("MUTANTS", "500")), 10
@@ -71,12 +80,24 @@ class Base:
 
 
 @cache
+def unpacked() -> Path:
+    """The recordings of real programs, in a folder that lasts as long as this process."""
+    folder = tempfile.mkdtemp(prefix="profkit-real.")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return Path(folder)
+
+
+@cache
 def base(name: str) -> Base:
-    run = run_dir.load(ROOT / name)
+    run = run_dir.load(ROOT / name if (ROOT / name).exists() else unpacked() / name)
     whole = readers.read(run.trace_path, detail=True)
     ops = whole.ops
     in_graph = ops["node"] != NONE
-    kept = pd.unique(ops["correlation"][in_graph])[:REPLAYS]
+    # Of one graph: in a recording of several, the first that is replayed.
+    first = in_graph & (graph_ids(ops) == graph_ids(ops)[in_graph.to_numpy()][0])
+    kept = pd.unique(ops["correlation"][first])[:REPLAYS]
     # Without the replays that are left out; their launches go too.
     stay = ~in_graph | ops["correlation"].isin(kept)
     gone = ops["correlation"][~stay].unique()
