@@ -253,7 +253,8 @@ def _other_batch(before: Input, after: Input) -> Iterator[Reason]:
     """Another batch, as ranges name it; or grids that scaled alike, where nothing else says the batch."""
     if all(_shapes(run) for run in (*before.runs, *after.runs)):
         return
-    named = _unlike(before, after, lambda run: run.census.chosen.kind.batch or None)
+    # A graph serves several batches, so of several numbers the graph itself tells.
+    named = _unlike(before, after, lambda run: None if "–" in (said := run.census.chosen.kind.batch) else said or None)
     if named is not None:
         listed = _both(named)
         yield Reason("other-batch", f"The steps are of different batches: {listed}. Choose the same with --graph.")

@@ -142,6 +142,25 @@ def test_kinds_of_step_are_named_by_their_batch(two_batches: Path) -> None:
     assert "4 × decode 4 (sequence 2): 15 launches" in profkit("layers", two_batches).stdout
 
 
+def test_a_graph_that_served_several_batches_is_compared(bench: Bench) -> None:
+    def served(*batches: int) -> Path:
+        recording = Recording()
+        with recording.capture() as graph:
+            for i, layer in enumerate(LAYERS):
+                with recording.range(f"model.layers.{i}"):
+                    recording.launch_all(layer)
+        graph = recording.clone(graph)
+        for step, batch in enumerate(batches):
+            with recording.range(f"execute_context_0(0)_generation_{batch}({batch + step})"):
+                recording.launch_all("sampler:300")
+                recording.replay(graph, range_text=None)
+        return bench.path(recording.rows)
+
+    paths = served(5, 6, 7, 8), served(7, 7, 8, 8)
+    assert [python_api.census(path).chosen.kind.batch for path in paths] == ["decode 5–8", "decode 7–8"]
+    assert profkit("diff", *paths).returncode == 0
+
+
 def test_steps_of_different_batches_are_not_compared(two_batches: Path) -> None:
     done = profkit("diff", two_batches, two_batches, "--graph", "before=decode 8,after=decode 4")
     assert done.returncode == 3
