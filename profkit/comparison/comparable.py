@@ -278,7 +278,7 @@ def _blocks(entry: Input) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
     slots = entry.chosen.slots
     for name, grid, block in zip(slots["canonical"], slots["grid"], slots["block"], strict=True):
-        if grid and grid != VARIES and block != VARIES:
+        if grid and block and VARIES not in (grid, block):
             found.setdefault((name, prod(map(int, block.split("x")))), prod(map(int, grid.split("x"))))
     return found
 

@@ -474,7 +474,8 @@ def _read_header(path: Path, raw: Mapping[str, msgspec.Raw]) -> _Header:
     if not isinstance(base, int) or abs(base) >= 1 << 62:
         raise ProfkitError(f"{path}: baseTimeNanoseconds is {base!r}, expected nanoseconds as an integer.")
     rank, notes = _rank(values.get("distributedInfo"))
-    tracer = next((f"{name} {values[key]}" for key, name in _TRACERS.items() if key in values), None)
+    versions = ((name, values.get(key)) for key, name in _TRACERS.items())
+    tracer = next((f"{name} {version}" for name, version in versions if isinstance(version, int | float | str)), None)
     amd, nvidia = (any(key in values for key in keys) for keys in (_AMD_KEYS, _NVIDIA_KEYS))
     return _Header(
         base_ns=base,

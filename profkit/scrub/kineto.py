@@ -148,8 +148,8 @@ def _header(raw: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
     nested = values.pop("metadata", None)
     for key, value in nested.items() if isinstance(nested, dict) else ():
         values.setdefault(key, value)
-    kept = {key: field(values[key]) for key, field in _HEADER.items() if key in values}
-    return {key: value for key, value in kept.items() if value is not None}
+    # Null stands for what is not what its key is for: that the key is there may tell the vendor.
+    return {key: field(values[key]) for key, field in _HEADER.items() if key in values}
 
 
 class _Scrubber:
