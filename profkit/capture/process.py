@@ -91,10 +91,10 @@ def _end(child: subprocess.Popen[bytes], mark: str) -> None:
     What even that does not end within as long again (a program of another user, a driver that does not return) is left.
     """
     killing = time.monotonic() + GRACE_S
-    known, asked = {child.pid}, set[int]()
+    known, asked = set[int](), set[int]()
     # A second Ctrl-C does not cut this short.
     with handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        while (alive := _living(known, mark)) and time.monotonic() < killing + GRACE_S:
+        while (alive := _living(known, mark, child)) and time.monotonic() < killing + GRACE_S:
             known |= alive
             late = time.monotonic() >= killing
             for pid in alive if late else alive - asked:
@@ -110,12 +110,13 @@ def _end(child: subprocess.Popen[bytes], mark: str) -> None:
             child.stdin.close()
 
 
-def _living(known: set[int], mark: str) -> set[int]:
-    """The living processes that are `known` or carry `mark`, those below them, and those in the sessions of all these:
-    a profiler starts the program in a session of its own."""
+def _living(known: set[int], mark: str, child: subprocess.Popen[bytes]) -> set[int]:
+    """The living among `child`, the `known` and those that carry `mark`, what is below them, and what is in sessions
+    of any of these: a profiler starts the program in a session of its own."""
     parents: dict[int, int] = {}
     sessions: dict[int, int] = {}
-    found = set(known)
+    # Once its status has been asked for, another process may have its number.
+    found = known | {child.pid} if child.poll() is None else known - {child.pid}
     for process in psutil.process_iter(["ppid", "status", "environ"]):
         if process.info["status"] != psutil.STATUS_ZOMBIE:
             with suppress(ProcessLookupError):
@@ -124,7 +125,10 @@ def _living(known: set[int], mark: str) -> set[int]:
                     found.add(process.pid)
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
-    theirs = (known | {session for pid, session in sessions.items() if pid in found}) - {os.getsid(0)}
+    theirs = {session for pid, session in sessions.items() if pid in found} - {os.getsid(0)}
+    # No process gets the number of a session that has members.
+    if child.pid not in sessions:
+        theirs.add(child.pid)
     return {pid for pid, session in sessions.items() if pid in found or session in theirs}
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import signal
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 
@@ -109,6 +110,18 @@ def test_what_a_worker_leaves_behind_is_ended_with_its_block_also_without_its_en
         pids = [int(path.read_text()) for path in (pid_file, tmp_path / "bare")]
         assert all(map(alive, pids))
     assert not any(map(alive, pids))
+
+
+def test_a_process_that_got_the_number_of_a_child_that_has_ended_is_left_alone(tmp_path: Path) -> None:
+    stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        with process.started(["true"], tmp_path / "log") as child:
+            child.wait()
+            child.pid = stranger.pid
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
 
 
 @pytest.mark.parametrize("extra", ["--cuda-flush-interval=100", "--capture-range=nvtx"])
