@@ -52,6 +52,10 @@ def _scrub_directory(source: Path, target: Path, *, force: bool) -> str:
         raise ProfkitError(f"{target} is a file, and {source} is a run directory. Choose another name.")
     if source.resolve() in target.resolve().parents:
         raise ProfkitError(f"{target} lies inside {source}. Choose a place outside it.")
+    if not found:
+        raise ProfkitError(
+            f"{source} holds no run.json (looked three levels deep). Give a run directory, or its traces one by one."
+        )
     if found[0].path == source:
         with run_dir.new(target, force=force) as directory:
             name = _scrub_run(found[0], directory)

@@ -152,7 +152,7 @@ def test_a_graph_that_is_updated_is_another_from_then_on(
         ("01-merged-ranks-text-pids/n1_merged2_off.json", 0, "3 × sequence 1: 16 launches a step"),
         ("01-merged-ranks-text-pids/n1_merged2_unlike.json", 0, "3 × sequence 1: 16 launches a step"),
         ("02-ranks-with-unlike-ranges/s2_rank0of4.sqlite", 0, "5 × graph 2: 16 launches a step"),
-        ("03-correlation-zero-graph-kernels/c0_few.sqlite", 3, "name no launch"),
+        ("03-correlation-zero-graph-kernels/c0_few.sqlite", 3, "correlation id 0"),
         ("04-crossing-record-function/n4_cross_4us.json", 0, "48 ops = 48 in layers"),
         ("04-crossing-record-function/n4_prefetch.json", 0, "48 ops = 48 in layers"),
         ("07-impossible-duration-two-streams/n11_2s_2streams.json", 0, "1 op has a duration that cannot be"),

@@ -112,7 +112,7 @@ def test_launch_shape_is_read_when_asked_for(tmp_path: Path) -> None:
 
     ops = read(tmp_path, events, detail=True).ops
 
-    assert ops[list(OP_DETAIL)].to_numpy().tolist() == [[8, 14, 2, 384, 1, 1, 168, 164308], [NONE] * 8]
+    assert ops[list(OP_DETAIL)].to_numpy().tolist() == [[8, 14, 2, 384, 1, 1, 168, 164308, NONE], [NONE] * 9]
     assert list(read(tmp_path, events).ops.columns) == list(OPS)
 
 

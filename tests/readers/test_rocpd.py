@@ -46,7 +46,7 @@ def test_kernels_copies_launches_and_markers(tmp_path: Path, schema: str) -> Non
         [START_NS, START_NS + 7, "kernel", "void f<a, b>(int)", 4, 3, 5, *graph],
     ]
     # 1000 work-items in groups of 64 are 16 workgroups, the last one partial.
-    assert trace.ops[list(OP_DETAIL)].iloc[1].tolist() == [16, 2, 1, 64, 1, 1, 12, 512]
+    assert trace.ops[list(OP_DETAIL)].iloc[1].tolist() == [16, 2, 1, 64, 1, 1, 12, 512, NONE]
     row = {"start": 10, "end": 12, "process": 0, "thread": 23, "correlation": 5, "api": "graph"}
     assert trace.launches.to_dict("records") == [row | {"name": "hipGraphLaunch", "kernel": ""}]
     columns = ["start", "end", "thread", "text", "domain", "nested"]

@@ -38,7 +38,7 @@ def test_every_generation_of_header(tmp_path: Path, generation: str) -> None:
     expected = {"start": START_NS, "end": START_NS + 7, "kind": "kernel", "name": "void f<a, b>(int)", "device": 4}
     assert expected | {"stream": stream, "correlation": 1} == {k: row[k] for k in [*expected, "stream", "correlation"]}
     # 1000 work-items in groups of 64 are 16 workgroups, the last one partial.
-    assert [row[c] for c in OP_DETAIL] == [16, 1, 1, 64, 1, 1, *SHAPES[generation]]
+    assert [row[c] for c in OP_DETAIL] == [16, 1, 1, 64, 1, 1, *SHAPES[generation], NONE]
 
 
 def test_tables_have_the_model_s_columns_and_dtypes(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_results_of_legacy_rocprof(tmp_path: Path) -> None:
         START_NS,
         START_NS + 5,
     )
-    assert [op[c] for c in OP_DETAIL] == [4, 1, 1, 256, 1, 1, 16, 64]
+    assert [op[c] for c in OP_DETAIL] == [4, 1, 1, 256, 1, 1, 16, 64, NONE]
     assert op["correlation"] == NONE
     assert (trace.info.processes, trace.info.profiler) == ((Process(20),), "rocprof")
 

@@ -34,7 +34,7 @@ def test_kernels_copies_launches_and_markers(tmp_path: Path) -> None:
         [70, 80, "memcpy", "memcpy DtoH", 1, NONE, 6, NONE, NONE],
         [START_NS, START_NS + 7, "kernel", "void f<a, b>(int)", 1, 3, 5, NONE, NONE],
     ]
-    assert trace.ops[list(OP_DETAIL)].iloc[1].tolist() == [16, 1, 1, 64, 1, 1, 8, 512]
+    assert trace.ops[list(OP_DETAIL)].iloc[1].tolist() == [16, 1, 1, 64, 1, 1, 8, 512, NONE]
     row = {"start": 10, "end": 12, "process": 0, "thread": 717, "correlation": 5, "api": "kernel"}
     assert trace.launches.to_dict("records") == [row | {"name": "hipLaunchKernel", "kernel": ""}]
     assert trace.ranges[["start", "end", "text", "nested"]].to_numpy().tolist() == [[5, 90, "layers.3", True]]
