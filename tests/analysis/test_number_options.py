@@ -47,8 +47,9 @@ def test_the_table_has_every_option_that_takes_a_number() -> None:
         for name, parameter in inspect.signature(command.callback, eval_str=True).parameters.items():
             kind = next(iter(get_args(parameter.annotation)), None)
             if {int, float} & {kind, *get_args(kind)}:
-                declared = [option.param_decls for option in parameter.annotation.__metadata__]
-                given = next((name for names in declared for name in names or () if name.startswith("--")), None)
+                # In an annotation typer takes the first name for the default.
+                told = [text for o in parameter.annotation.__metadata__ for text in (o.default, *(o.param_decls or ()))]
+                given = next((text for text in told if isinstance(text, str) and text.startswith("--")), None)
                 found.add((command.callback.__name__, given or f"--{name.replace('_', '-')}"))
     assert found == set(REFUSED)
 
