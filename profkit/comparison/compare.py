@@ -201,7 +201,7 @@ def _compared(
     notes += recordings.unlike_steps(before, after)
     notes += recordings.unlike_runs(before, after)
     notes += recordings.other_kinds(before, after)
-    notes += recordings.beyond(before, after)
+    notes += [*recordings.between(before, after), *recordings.beyond(before, after)]
     settings = differing_settings(before, after)
     if settings:
         notes.append(Reason("settings-differ", f"Recorded under different settings: {'; '.join(settings)}."))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
@@ -86,6 +87,15 @@ class Input:
             for table in tables:
                 for name, kind, launches in zip(table["canonical"], table["op_kind"], table["launches"], strict=True):
                     found[str(name), str(kind)] += int(launches)
+        return found
+
+    @cached_property
+    def between_steps(self) -> Mapping[Launch, Fraction]:
+        """What runs between two of the steps asked about, in none: how often, on average over the runs."""
+        found: dict[Launch, Fraction] = defaultdict(Fraction)
+        for run in self.runs:
+            for launch, number in run.census.chosen.between.items():
+                found[launch] += Fraction(number, len(self.runs))
         return found
 
     @property

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
 from profkit.comparison.comparable import few_replays, lost_replays
-from profkit.comparison.model import Input, Reason
+from profkit.comparison.model import Input, Launch, Reason
 from profkit.counting import ranks
 from profkit.counting.ranks import unlike
 from profkit.model.census import Census, KindCensus
@@ -211,6 +212,25 @@ def other_kinds(before: Input, after: Input) -> Iterator[Reason]:
                 f"{chosen.steps} of {chosen.name} with {chosen.ops_per_step} {are(chosen.steps)}."
             )
             yield Reason("other-step-kinds", message)
+
+
+#: The code of `between`.
+BETWEEN = "between-steps-differ"
+
+
+def between(before: Input, after: Input) -> Iterator[Reason]:
+    """Launches that run between the steps and differ in number."""
+    sides = before.between_steps, after.between_steps
+    different = [launch for launch in {**sides[0], **sides[1]} if sides[0].get(launch, 0) != sides[1].get(launch, 0)]
+    if different:
+        changes = [
+            f"{display(name)} {_each(sides[0], name, kind)} → {_each(sides[1], name, kind)}" for name, kind in different
+        ]
+        yield Reason(BETWEEN, f"Between two steps, launches differ in number: {listed(changes, _LISTED)}.")
+
+
+def _each(between: Mapping[Launch, Fraction], name: str, kind: str) -> str:
+    return f"{float(between.get((name, kind), 0)):g}"
 
 
 def beyond(before: Input, after: Input) -> Iterator[Reason]:

@@ -65,7 +65,8 @@ def removal(
     layers = Fraction(sum(group.layers for group in chosen), ranks)
     left = {launch: min(by, max(elsewhere.get(launch, Fraction()), Fraction())) for launch, by in gone.items()}
     moved = floor(sum(left.values(), Fraction()) / layers) if layers else 0
-    lost_outside = {
+    lost_between = {launch for launch, by in _lost_between(sides, passes).items() if by}
+    lost_outside = lost_between | {
         (row.canonical, row.op_kind)
         for row in rows
         if row.outside and row.launches_before * passes[1] > row.launches_after * passes[0]
@@ -73,7 +74,11 @@ def removal(
     unexplained = [
         *_partial(chosen, changes, ranks),
         *(
-            Gone(display(launch[0]), "outside the selected layers", float(-by - allowed))
+            Gone(
+                display(launch[0]),
+                "between the steps" if launch in lost_between else "outside the selected layers",
+                float(-by - allowed),
+            )
             for launch, by in elsewhere.items()
             if -by > (allowed := new.get(launch, Fraction()) + _fused_alike(launch, gone, new, elsewhere))
             and (launch in lost_outside or not work_preserved)
@@ -108,8 +113,8 @@ def _change(group: Group, steps: tuple[int, int]) -> dict[Launch, Fraction]:
 def _elsewhere(
     sides: tuple[Input, Input], censuses: tuple[KindCensus, KindCensus], rows: Sequence[Row]
 ) -> dict[Launch, Fraction]:
-    """After minus before of each name outside the selected layers: in the step, and what there is more of in
-    the rest of the recording."""
+    """After minus before of each name outside the selected layers: in the step, what there is more of in the rest of
+    the recording, and what no longer runs between the steps."""
     passes = (censuses[0].passes, censuses[1].passes)
     found: dict[Launch, Fraction] = defaultdict(Fraction)
     for row in rows:
@@ -119,6 +124,20 @@ def _elsewhere(
     before, after = (side.beyond_steps for side in sides)
     for launch in {**before, **after}:
         found[launch] += max(Fraction(after[launch], passes[1]) - Fraction(before[launch], passes[0]), Fraction())
+    for launch, by in _lost_between(sides, passes).items():
+        found[launch] -= by
+    return found
+
+
+def _lost_between(sides: tuple[Input, Input], passes: tuple[int, int]) -> dict[Launch, Fraction]:
+    """What ran between the steps, and neither runs there now nor elsewhere outside them: how many a step."""
+    found: dict[Launch, Fraction] = {}
+    before, after = (side.beyond_steps for side in sides)
+    between_before, between_after = (side.between_steps for side in sides)
+    for launch, number in between_before.items():
+        fewer = Fraction(before[launch], passes[0]) - Fraction(after[launch], passes[1])
+        by = min(number - between_after.get(launch, 0), fewer)
+        found[launch] = max(by, Fraction())
     return found
 
 

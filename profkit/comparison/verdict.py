@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from profkit.comparison.model import Comparison, Finding, Gates, Reason, Row, Status, Verdict
+from profkit.comparison.recordings import BETWEEN
 from profkit.comparison.work import NOT_REPRODUCIBLE
 from profkit.counting.ranks import world_sizes
 from profkit.model.census import EXTENT, UNATTRIBUTED
@@ -36,7 +37,8 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
     Args:
         notes: reasons already known (work, settings), listed after the verdict's own.
     """
-    verdict, reasons = _decide(comparison, gates, reproducible=all(note.code != NOT_REPRODUCIBLE for note in notes))
+    said = {note.code for note in notes}
+    verdict, reasons = _decide(comparison, gates, said)
     identities = [{run.identity for run in side.runs} for side in (comparison.before, comparison.after)]
     if None not in identities[0] and identities[0] == identities[1]:
         reasons.append(Reason("same-input", "Both sides are the same recording."))
@@ -64,7 +66,7 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
     return dataclasses.replace(comparison, verdict=verdict, reasons=(*reasons, *notes))
 
 
-def _decide(comparison: Comparison, gates: Gates, *, reproducible: bool) -> tuple[Verdict, list[Reason]]:
+def _decide(comparison: Comparison, gates: Gates, said: Collection[str]) -> tuple[Verdict, list[Reason]]:
     checked = _check_gates(comparison, gates)
     reasons = [reason for _, reason in checked]
     if comparison.work == "lost":
@@ -79,11 +81,11 @@ def _decide(comparison: Comparison, gates: Gates, *, reproducible: bool) -> tupl
     if any(layer.removed > 0 for layer in comparison.layers):
         reasons.insert(0, Reason("launches-removed", removed_sentence(comparison)))
         if comparison.work == "preserved":
-            return "confirmed", reasons + _others_changed(comparison)
-        if gates.expect_removed is not None and reproducible:
+            return "confirmed", reasons + _others_changed(comparison, said)
+        if gates.expect_removed is not None and NOT_REPRODUCIBLE not in said:
             partly = "compared in some layers only" if comparison.work == "partly" else "not compared"
             message = f"Judged on launches alone: outputs {partly}, so whether all work is done is not known."
-            return "confirmed", [*reasons, Reason("launches-alone", message), *_others_changed(comparison)]
+            return "confirmed", [*reasons, Reason("launches-alone", message), *_others_changed(comparison, said)]
         message = "Launches are gone, and whether their work is still done is not known."
         return "inconclusive", [Reason("cannot-tell-work", message), *reasons]
     if gates.expect_faster_percent is not None:
@@ -94,7 +96,7 @@ def _decide(comparison: Comparison, gates: Gates, *, reproducible: bool) -> tupl
     everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
     different = [f for f in everything if f.status != "unchanged"]
     slower = _whole_changed(comparison)
-    if not different and slower:
+    if not different and (slower or BETWEEN in said):
         return "changed", [*slower, *reasons]
     if not different:
         return "neutral", [Reason("no-difference", _no_difference(comparison)), *reasons]
@@ -193,9 +195,11 @@ def _new_launches(comparison: Comparison) -> str:
     return listed(told, _MOST_NAMES, " and ")
 
 
-def _others_changed(comparison: Comparison) -> list[Reason]:
+def _others_changed(comparison: Comparison, said: Collection[str]) -> list[Reason]:
     """Launches beside the ones that are gone, and what took their place, that changed in number or beyond noise."""
     changed = other_changes(comparison)
+    if not changed and BETWEEN in said:
+        return []
     if not changed:
         return [Reason("nothing-else-moved", "No other launch changed in number, or in time beyond noise.")]
     what = _told(changed, comparison.steps)

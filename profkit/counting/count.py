@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from profkit.counting.integrity import (
     silent_nodes,
     unreached_ranges,
 )
-from profkit.counting.steps import find_steps
+from profkit.counting.steps import between_steps, find_steps
 from profkit.errors import NothingSelectedError, ProfkitError
 from profkit.model import names as kernel_names
 from profkit.model.census import (
@@ -65,7 +65,8 @@ def take_census(
     attribution = attribute_in_steps(attribution, steps, selection.hints)
     ops = _PlacedOps(trace, attribution, steps)
     wanted = Wanted(selection)
-    kinds = [_kind_census(ops, index, kind, wanted) for index, kind in enumerate(steps.kinds)]
+    between = between_steps(trace, attribution, steps)
+    kinds = [_kind_census(ops, index, kind, wanted, between[index]) for index, kind in enumerate(steps.kinds)]
     ledger, beyond = _ledger_and_beyond(ops)
     refusal = refuse(trace, attribution, steps)
     default = _default_kind(kinds, selection)
@@ -100,7 +101,9 @@ def take_census(
     return census
 
 
-def _kind_census(ops: _PlacedOps, index: int, kind: StepKind, wanted: Wanted) -> KindCensus:
+def _kind_census(
+    ops: _PlacedOps, index: int, kind: StepKind, wanted: Wanted, behind: Mapping[tuple[int, int], int]
+) -> KindCensus:
     of_kind = np.flatnonzero(ops.steps.kind == index)
     local = np.full(len(ops.steps.kind) + 1, -1, dtype=np.int64)  # the last element stands for "no step"
     local[of_kind] = np.arange(len(of_kind))
@@ -113,6 +116,9 @@ def _kind_census(ops: _PlacedOps, index: int, kind: StepKind, wanted: Wanted) ->
     layers = _with_kinds(_layer_sums(ops, layered, layered_step, slots, layer_of), slots)
     outside, outside_ns = _outside_layers(ops, rows[~inside], step[rows[~inside]], kind.steps)
     _, step_span_ns = busy_and_span(ops.start[rows], ops.end[rows], step[rows])
+    between: Counter[tuple[str, str]] = Counter()
+    for (name, op_kind), number in behind.items():
+        between[ops.canonical[ops.names[name]], ops.op_kinds[op_kind]] += number
     return KindCensus(
         kind=kind,
         layers=layers,
@@ -123,6 +129,7 @@ def _kind_census(ops: _PlacedOps, index: int, kind: StepKind, wanted: Wanted) ->
         step_span_ns=step_span_ns,
         job_of_step=np.zeros(kind.steps, dtype=np.int64),
         step_weight=np.ones(kind.steps),
+        between=between,
     )
 
 

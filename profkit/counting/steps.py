@@ -47,6 +47,53 @@ def find_steps(trace: Trace, attribution: Attribution, pattern: str | None = Non
     return replace(steps, kinds=[replace(kind, batch=batch) for kind, batch in zip(steps.kinds, batches, strict=True)])
 
 
+#: A launch runs between the steps of a kind if at most this share of them are not followed by it.
+_NOT_FOLLOWED = 0.1
+
+
+def between_steps(trace: Trace, attribution: Attribution, steps: Steps) -> list[dict[tuple[int, int], int]]:
+    """What runs eagerly behind each step of a kind and before the next step on its thread: for each kind of step, by
+    the codes of name and kind of op, how often.
+
+    It belongs to no replay and, as a sampler does, to every step. The last step of a thread has no end, and the first
+    may be followed by another graph's capture, so what follows nearly all steps counts.
+    """
+    found: list[dict[tuple[int, int], int]] = [{} for _ in steps.kinds]
+    row, launches = attribution.joined.row, trace.launches
+    known = row >= 0
+    inside, free = np.flatnonzero(known & (steps.step >= 0)), np.flatnonzero(known & (steps.step < 0))
+    if not len(inside) or not len(free):
+        return found
+    thread = pd.factorize(joint_key(launches["process"].to_numpy(), launches["thread"].to_numpy()))[0]
+    # Of each step the last launch, then all others, in order on each thread; each stands behind the step before it.
+    last = inside[np.lexsort((launches["start"].to_numpy()[row[inside]], steps.step[inside]))]
+    last = last[np.r_[steps.step[last][1:] != steps.step[last][:-1], True]]
+    rows = np.r_[last, free]
+    order = rows[
+        np.lexsort((np.arange(len(rows)) >= len(last), launches["start"].to_numpy()[row[rows]], thread[row[rows]]))
+    ]
+    own = steps.step[order] >= 0
+    at = np.maximum.accumulate(np.where(own, np.arange(len(order)), 0))
+    ends = np.flatnonzero(own)
+    closed = np.zeros(len(order), dtype=np.bool_)
+    closed[ends[:-1]] = thread[row[order[ends[:-1]]]] == thread[row[order[ends[1:]]]]
+    behind = ~own & closed[at] & (thread[row[order]] == thread[row[order[at]]])
+    ops = trace.ops.iloc[order[behind]]
+    step = steps.step[order[at[behind]]]
+    columns = (steps.kind[step], ops["name"].cat.codes.to_numpy(), ops["kind"].cat.codes.to_numpy(), step)
+    launch, times = np.unique(np.stack(columns), axis=1, return_counts=True)
+    launch, times = (array[..., np.lexsort((times, *launch[2::-1]))] for array in (launch, times))
+    first = np.flatnonzero(np.r_[True, (launch[:3, 1:] != launch[:3, :-1]).any(axis=0)][: launch.shape[1]])
+    followed = np.diff(np.r_[first, launch.shape[1]])
+    of_kind = np.bincount(steps.kind[steps.step[order[closed]]], minlength=len(steps.kinds))
+    for begin, number in zip(first.tolist(), followed.tolist(), strict=True):
+        kind, name, op_kind = launch[:3, begin].tolist()
+        steps_without = int(of_kind[kind] * _NOT_FOLLOWED) - (int(of_kind[kind]) - number)
+        if of_kind[kind] > 1 and steps_without >= 0:
+            found[kind][name, op_kind] = int(times[begin + steps_without])
+    return found
+
+
 #: What engines write around a step: vLLM A prefills of B tokens and C decodes of D; others a word and a number.
 _VLLM = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
 _BATCH = re.compile(r"(decode|prefill|extend)?\W{0,3}(?:bs|batch|batch[_ ]size|bsz)\W{0,2}(\d+)(?!\d)", re.IGNORECASE)

@@ -92,6 +92,8 @@ class KindCensus:
         step_span_ns: first start to last end of each step, shape [steps]; under a profiler, so longer than it runs.
         job_of_step: which of several independent jobs each step comes from, shape [steps].
         step_weight: what the by-step times of each step were multiplied by, so that every job counts once.
+        between: what runs eagerly behind nearly every one of these steps and before the next, in no step itself:
+            canonical name and kind of op, and how often.
         ranks: how many ranks' layers, slots and outside rows stand side by side; a step is a step of all of them.
     """
 
@@ -104,6 +106,7 @@ class KindCensus:
     step_span_ns: Ints
     job_of_step: Ints
     step_weight: npt.NDArray[np.float64]
+    between: Mapping[tuple[str, str], int] = field(default_factory=dict)
     ranks: int = 1
 
     @cached_property

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bench import Bench, codes, names, outputs, run_record
 from nsys_builder import Rows
-from recording import step_recording
+from recording import Graph, Op, step_recording
 
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Gates, Input
@@ -39,6 +39,40 @@ def test_launches_that_are_gone_elsewhere_are_never_nothing_else_moved(bench: Be
     comparison = bench.diff(step(FULL), step("combine/pack:1300", seed=1), scope="^combine", gates=Gates(2))
     assert "nothing-else-moved" not in codes(comparison)
     assert (comparison.verdict, codes(comparison)[0]) == ("inconclusive", "gone-unexplained")
+
+
+def serve(layer: str, between: str, *, seed: int = 0, inside: str = "") -> Rows:
+    """Replays with eager launches behind each, as a server samples; the first is followed by other things too."""
+    recording = step_recording([layer] * 3, outside=inside, replays=1, seed=seed, jitter_ns=4)
+    (graph,) = {kernel.graph for kernel in recording.rows.kernels}
+    nodes = [Op(k.name, k.end - k.start) for k in recording.rows.kernels]
+    recording.launch_all("warm:500 warm:500")
+    replayed = Graph(int(graph or 0), [(k.node or 0, op) for k, op in zip(recording.rows.kernels, nodes, strict=False)])
+    for _ in range(12):
+        recording.replay(replayed)
+        recording.launch_all(between)
+    return recording.rows
+
+
+@pytest.mark.parametrize(
+    ("layer", "between", "inside", "verdict", "said"),
+    [
+        (DROPPED, "head:5000 sample:800", "", "confirmed", "nothing-else-moved"),
+        # The head is gone from every step, and no layer's output tells.
+        (DROPPED, "sample:800", "", "inconclusive", "gone-unexplained"),
+        (FULL, "sample:800", "", "inconclusive", "gone-unexplained"),
+        # It runs in the graph now.
+        (DROPPED, "sample:800", "head:5000", "confirmed", "between-steps-differ"),
+        (FULL, "head:5000 sample:800 +DtoH:500", "", "changed", "between-steps-differ"),
+    ],
+)
+def test_what_runs_eagerly_between_the_steps_is_not_lost_without_a_word(
+    bench: Bench, layer: str, between: str, inside: str, verdict: str, said: str
+) -> None:
+    before, after = serve(FULL, "head:5000 sample:800"), serve(layer, between, seed=1, inside=inside)
+    gates = Gates(expect_removed=2) if layer == DROPPED else Gates()
+    comparison = bench.diff(before, after, gates=gates)
+    assert (comparison.verdict, said in codes(comparison)) == (verdict, True), comparison.reasons
 
 
 def test_new_launches_fail_the_gate_on_removed_ones(bench: Bench) -> None:
