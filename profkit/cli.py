@@ -366,6 +366,8 @@ _FloorUs = Annotated[
     typer.Option(help="The dispatch floor in µs; measured or estimated if not given.", callback=_MICROSECONDS),
 ]
 _Format = Annotated[str, typer.Option("--format", help=f"{one_of(reporters.formats('layers'))}.")]
+_Html = Annotated[Path | None, typer.Option("--html", help="A file for the report as a page, with figures.")]
+_Details = Annotated[bool, typer.Option("-v", "--verbose", help="Whole tables, and all that is known of times.")]
 
 
 @app.command()
@@ -375,11 +377,13 @@ def layers(
     selection: Selection,
     floor_us: _FloorUs = None,
     output_format: _Format = "text",
+    details: _Details = False,
+    html: _Html = None,
 ) -> None:
     """Count launches and time per layer."""
     from profkit.commands.layers import layers as run
 
-    run(runs, selection, output_format, floor_us)
+    run(runs, selection, output_format, floor_us, details=details, html=html)
 
 
 @app.command()
@@ -410,6 +414,8 @@ def diff(
         bool, typer.Option("--force", help="Compare although device, workload, shapes or profiler differ.")
     ] = False,
     output_format: _Format = "text",
+    details: _Details = False,
+    html: _Html = None,
 ) -> None:
     """Compare two runs: which launches are gone, what else moved, is the work still done."""
     from profkit.commands.diff import diff as run
@@ -424,7 +430,7 @@ def diff(
         floor_us=floor_us,
         force=force,
     )
-    raise typer.Exit(int(run(runs, selection, gates, output_format)))
+    raise typer.Exit(int(run(runs, selection, gates, output_format, details=details, html=html)))
 
 
 @app.command()

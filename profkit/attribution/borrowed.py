@@ -24,6 +24,7 @@ from profkit.attribution.method import Context, Lender, LentGraph, Path, Placeme
 from profkit.attribution.op_order import Groups, grouped, op_codes
 from profkit.model.scope import place
 from profkit.model.trace import NONE, Diagnostic, Trace, joint_key
+from profkit.model.wording import listed
 
 Ints = npt.NDArray[np.int64]
 #: Canonical name and kind of an op.
@@ -31,7 +32,7 @@ Launch = tuple[str, str]
 
 #: Graphs that are held against others; a server has a graph for each of a hundred batch sizes.
 _MOST_GRAPHS = 256
-#: An alignment that covers less of a graph's ops is of another program.
+#: An alignment that covers less of either graph's ops is of another program.
 _LEAST_ALIGNED = 0.9
 #: Aligning takes time by the product of the lengths.
 _LONGEST_ALIGNED = 20_000
@@ -167,10 +168,19 @@ def _borrow(
     for block in matcher.get_matching_blocks():
         for offset in range(block.size):
             found[order[block.a + offset]] = best.paths[best.order[block.b + offset]]
-    aligned = sum(block.size for block in matcher.get_matching_blocks()) / len(launches)
+    # Of both: a model of more layers holds those of a smaller one, under other numbers.
+    aligned = sum(block.size for block in matcher.get_matching_blocks()) / max(len(launches), len(best.launches))
     if aligned < _LEAST_ALIGNED:
         return nothing, f"no graph has the same launches, and the most similar one aligns with {aligned:.0%} of them,"
+    if absent := _absent_layers(best, found):
+        return nothing, f"the most similar graph has layers that are not here ({listed(absent, 4)})"
     return _bridged(found, order), f"those of the most similar graph, which aligns with {aligned:.1%} of them,"
+
+
+def _absent_layers(graph: LentGraph, found: Sequence[Path | None]) -> list[str]:
+    """Layers of a graph of which less than half was found here: then which of alike layers the others are is open."""
+    held = [Counter(key for p in paths if p is not None and (key := place(p).layer)) for paths in (graph.paths, found)]
+    return [f"{key.stack}{key.number}" for key, number in held[0].items() if 2 * held[1][key] < number]
 
 
 _NUMBER = re.compile(r"\d+")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,15 +46,7 @@ class Report:
             raise ProfkitError(
                 f"{self.html} exists and will not be overwritten. Choose another --html, or add --force."
             )
-        if self.html.is_dir():
-            raise ProfkitError(f"--html {self.html} is a directory. Give a file.")
-        if self.html.exists() and not self.html.is_file():
-            raise ProfkitError(f"--html {self.html} is a device or a pipe, which cannot be replaced. Give a file.")
-        folder = self.html.parent
-        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-            raise ProfkitError(f"Cannot write {self.html}: {folder} is no directory that can be written to.")
-        if find_spec("plotly") is None:
-            raise ProfkitError("--html needs plotly, which is not installed. Install it: pip install 'profkit[html]'")
+        reporters.check_page(self.html, "plotly")
 
 
 def sweep(

@@ -11,6 +11,7 @@ from profkit.comparison.align import align, comparable_scopes, layer_pairs, unif
 from profkit.comparison.comparable import FORCEABLE, differing_settings, obstacles
 from profkit.comparison.effects import (
     Sides,
+    between_steps,
     clock_of,
     disagreements,
     layer_changes,
@@ -131,7 +132,10 @@ def _compared(
     stats = row_differences(rows, groups, sides)
     single = one_layer_differences(rows, groups, sides)
     differs = [bool(stats.notable[i]) or bool(single[i].unlike or single[i].collapsed) for i in range(len(rows))]
-    statuses = statuses_of(rows, differs, steps, census_before.selected_layers // census_before.ranks)
+    work, why = work_status.judged(before, after)
+    censuses = (census_before, census_after)
+    gone = removal((before, after), censuses, groups, rows, work_preserved=work == "preserved")
+    statuses = statuses_of(rows, differs, steps, census_before.selected_layers // census_before.ranks, gone.left)
     findings = [
         Finding(
             row=r,
@@ -149,9 +153,6 @@ def _compared(
     selected = [f for f in findings[: len(in_layers)] if f.row.selected]
     elsewhere = [f for f in findings[: len(in_layers) + len(unpaired)] if not f.row.selected]
     chosen = [group for group in groups if group.selected]
-    work, why = work_status.judged(before, after)
-    censuses = (census_before, census_after)
-    gone = removal((before, after), censuses, groups, rows, work_preserved=work == "preserved")
     fusions: list[Fusion] = []
     for group in chosen:
         own = [f for f in selected if f.row.group == group.index]
@@ -175,7 +176,7 @@ def _compared(
         outside=tuple(findings[len(in_layers) + len(unpaired) :]),
         fusions=tuple(fusions),
         layers=layer_changes(chosen, gone.by_group, sides),
-        net=net_effect(selected, untraced, sides),
+        net=net_effect(selected, untraced, sides, between_steps(before, after)),
         untraced=untraced,
         graph_level=recorded_step_times(before, after, "graph_level"),
         traced=traced_step_times(before, after),

@@ -150,10 +150,12 @@ def layer_changes(groups: Sequence[Group], removed: Sequence[Fraction], sides: S
     launches_after, ns_after = _by_layer(after, [a for _, a, _, _ in pairs])
     stats = sides.differences(ns_before, ns_after)
     means = _sampled(ns_before / before.step_weight, before, sides.samples).mean(axis=1)
+    ranks: list[int] = before.layers["rank"].tolist()
     name_of = {b: name for group in groups for (b, _), name in zip(group.pairs, group.names, strict=True)}
     return [
         LayerChange(
             name=name_of[b],
+            rank=ranks[b],
             launches_before=launches_before[row] / before.kind.steps,
             launches_after=launches_after[row] / after.kind.steps,
             removed=float(net),
@@ -187,8 +189,23 @@ def _sampled(by_step: Floats, census: KindCensus, samples: Samples) -> Floats:
     return by_step
 
 
-def net_effect(selected: Sequence[Finding], untraced: StepTimes | None, sides: Sides) -> Net:
-    """What the selected rows' launches and times add up to, and what share of the step that is."""
+def between_steps(before: Input, after: Input) -> tuple[float, float]:
+    """How many more launches run between the steps after, where their number differs; and nanoseconds of them."""
+    counts = [sum(side.between_steps.values(), Fraction()) for side in (before, after)]
+    if before.between_steps == after.between_steps:
+        return 0.0, 0.0
+    means = [statistics.fmean(run.census.chosen.between_ns for run in side.runs) for side in (before, after)]
+    return float(counts[1] - counts[0]), means[1] - means[0]
+
+
+def net_effect(
+    selected: Sequence[Finding], untraced: StepTimes | None, sides: Sides, between: tuple[float, float]
+) -> Net:
+    """What the selected rows' launches and times add up to, and what share of the step that is.
+
+    Args:
+        between: launches and nanoseconds that run between the steps and belong to one each, after minus before.
+    """
     before, after, timed = sides.before, sides.after, sides.timed
     # A layer's whole time, tested beside the step's: each at half of the chance of error.
     half = replace(sides.thresholds, alpha=sides.thresholds.alpha / 2)
@@ -200,7 +217,7 @@ def net_effect(selected: Sequence[Finding], untraced: StepTimes | None, sides: S
     ns = [sum(f.row.ns_before for f in selected), sum(f.row.ns_after for f in selected)]
     launches = [sum(f.row.launches_before for f in selected), sum(f.row.launches_after for f in selected)]
     whole_launches = [int(c.slots["launches"].sum() + c.outside["launches"].sum()) for c in (before, after)]
-    change = after.kind.gpu_ns / steps[1] - before.kind.gpu_ns / steps[0] if timed else float("nan")
+    change = after.kind.gpu_ns / steps[1] - before.kind.gpu_ns / steps[0] + between[1] if timed else float("nan")
     if not timed:
         whole, basis = float("nan"), "not timed"
     elif untraced is not None:
@@ -209,7 +226,7 @@ def net_effect(selected: Sequence[Finding], untraced: StepTimes | None, sides: S
         whole, basis = float(before.step_span_ns.mean()), "traced step"
     return Net(
         launches_per_layer=launches[1] / per[1] - launches[0] / per[0],
-        launches_per_step=whole_launches[1] / steps[1] - whole_launches[0] / steps[0],
+        launches_per_step=whole_launches[1] / steps[1] - whole_launches[0] / steps[0] + between[0],
         ns_per_layer=ns[1] / per[1] - ns[0] / per[0] if timed else float("nan"),
         low=float(total.low[0]),
         high=float(total.high[0]),

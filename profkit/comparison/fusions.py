@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from profkit.comparison.model import Finding, Fusion
@@ -21,7 +22,7 @@ def find_fusions(
     work_preserved: bool,
     others: Sequence[Finding] = (),
 ) -> list[Fusion]:
-    """One fusion for each stretch of removed launches, by what stands at its end.
+    """One fusion for each stretch of removed launches of a stream, by what stands at its end.
 
     In a stretch of removed and added launches, the added ones took the place of the removed ones: a fusion if they are
     fewer, else a mere replacement. Without an added one, the launch behind the stretch absorbed them if it was renamed,
@@ -36,6 +37,34 @@ def find_fusions(
         others: rows of other layers.
     """
     changes = _changes((*findings, *others))
+    by_lane: dict[int, list[Finding]] = {}
+    for finding in findings:
+        by_lane.setdefault(finding.row.lane, []).append(finding)
+    # What runs on another stream, beside, took nothing in.
+    found = [f for own in by_lane.values() for f in _of_lane(own, changes, layers, steps, work_preserved)]
+    merged: dict[object, Fusion] = {}
+    for fusion in found:
+        # One launch may have absorbed what stood on both sides of it.
+        key = tuple(map(id, fusion.absorbers))
+        whole = merged.get(key)
+        merged[key] = (
+            fusion
+            if whole is None
+            else replace(
+                whole, removed=(*whole.removed, *fusion.removed), ns_removed=whole.ns_removed + fusion.ns_removed
+            )
+        )
+    return list(merged.values())
+
+
+def _of_lane(
+    findings: Sequence[Finding],
+    changes: Mapping[tuple[str, str], Mapping[int, set[str]]],
+    layers: int,
+    steps: tuple[int, int],
+    work_preserved: bool,
+) -> list[Fusion]:
+    """The fusions of the launches of one stream."""
     fusions: list[Fusion] = []
     position = 0
     while position < len(findings):

@@ -150,6 +150,7 @@ class Group:
         stack: the layers' stack.
         pairs: rows of `KindCensus.layers` before and after.
         names: how reports call the layers.
+        ranks: the rank of each, from 0.
         before, after: what one of them holds: launches over the steps.
     """
 
@@ -158,6 +159,7 @@ class Group:
     stack: str
     pairs: Sequence[tuple[int, int]]
     names: Sequence[str]
+    ranks: Sequence[int]
     before: Mapping[Launch, int]
     after: Mapping[Launch, int]
 
@@ -188,6 +190,7 @@ class Row:
         shape_before, shape_after: how it was launched, by the columns of `census.SHAPE`; where its `census.EXTENT`
             differs in some layers only, in the first of these.
         layers_reshaped: in how many layers they differ.
+        lane: its stream in the layer, before where it runs there: 0 is the one with most launches.
         slots: the rows of `KindCensus.slots` that it sums, before and after, pair by pair; `align.ABSENT` for none.
         position_before, position_after: its place in the first of the layers, from 1, and of how many; None where it
             does not run in layers.
@@ -214,6 +217,7 @@ class Row:
     shape_before: Mapping[str, str] = field(default_factory=dict)
     shape_after: Mapping[str, str] = field(default_factory=dict)
     layers_reshaped: int = 0
+    lane: int = 0
     slots: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = (np.empty(0, np.int64), np.empty(0, np.int64))
     position_before: tuple[int, int] | None = None
     position_after: tuple[int, int] | None = None
@@ -322,6 +326,7 @@ class LayerChange:
 
     Args:
         name: its number, with its rank and its module where there are several.
+        rank: of those that stand side by side, from 0.
         launches_before, launches_after: per step.
         removed: launches that are gone from it, net: without those that are new in it or moved elsewhere in the step.
         share: change of its time, after minus before over before; NaN where not timed.
@@ -329,6 +334,7 @@ class LayerChange:
     """
 
     name: str
+    rank: int
     launches_before: float
     launches_after: float
     removed: float

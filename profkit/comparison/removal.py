@@ -7,7 +7,7 @@ from some of alike layers, or from outside them, is outside any claim and is tol
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
@@ -28,11 +28,13 @@ class Removal:
     Args:
         by_group: from each layer of a selected group, without those that are new in it or moved.
         moved: of those of a selected layer, how many run elsewhere in the step now.
+        left: those names of which all that are gone from the layers run elsewhere now.
         unexplained: what is gone outside any claim.
     """
 
     by_group: Sequence[Fraction]
     moved: int
+    left: Collection[Launch]
     unexplained: Sequence[Gone]
 
 
@@ -85,7 +87,9 @@ def removal(
         ),
     ]
     lost = [-sum(change.values(), Fraction()) for change in changes]
-    return Removal([by - min(Fraction(moved), max(by, Fraction())) for by in lost], moved, unexplained)
+    whole = {launch for launch, by in gone.items() if by and left[launch] == by} if moved else set()
+    by_group = [by - min(Fraction(moved), max(by, Fraction())) for by in lost]
+    return Removal(by_group, moved, whole, unexplained)
 
 
 def _fused_alike(launch: Launch, gone: PerStep, new: PerStep, elsewhere: PerStep) -> Fraction:
@@ -122,8 +126,14 @@ def _elsewhere(
             by = Fraction(row.launches_after, passes[1]) - Fraction(row.launches_before, passes[0])
             found[row.canonical, row.op_kind] += by
     before, after = (side.beyond_steps for side in sides)
+    between = [side.between_steps for side in sides]
     for launch in {**before, **after}:
-        found[launch] += max(Fraction(after[launch], passes[1]) - Fraction(before[launch], passes[0]), Fraction())
+        # A recording of more or fewer steps has other shares of a program's start, and no more of it.
+        more = min(
+            Fraction(after[launch], passes[1]) - Fraction(before[launch], passes[0]),
+            Fraction(after[launch] - before[launch], passes[1]),
+        )
+        found[launch] += max(more, between[1].get(launch, 0) - between[0].get(launch, 0), Fraction())
     for launch, by in _lost_between(sides, passes).items():
         found[launch] -= by
     return found

@@ -40,6 +40,7 @@ def group_layers(before: KindCensus, after: KindCensus, pairs: Sequence[tuple[in
                 stack=str(before.layers["stack"].iat[first[0]]),
                 pairs=tuple(members),
                 names=tuple(layer_name(before, b) for b, _ in members),
+                ranks=before.layers["rank"].iloc[[b for b, _ in members]].tolist(),
                 before={(name, kind): launches for (name, kind), launches in held[0][first[0]].items()},
                 after={(name, kind): launches for (name, kind), launches in held[1][first[1]].items()},
             )
@@ -87,6 +88,7 @@ def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, group
     order = np.argsort(codes, kind="stable")
     edges = np.searchsorted(codes[order], np.arange(count + 1))
     places = [_positions(c) for c in sides]
+    lanes = [_lanes(c) for c in sides]
     reshaped = _reshaped(sides, index, present)
     sums = [_side_sums(rows, there, codes, c, count) for c, rows, there in zip(sides, index, present, strict=True)]
     known_as = [c.slots[[*_TOLD, *SHAPE]].to_dict("records") for c in sides]
@@ -126,6 +128,7 @@ def layer_rows(before: KindCensus, after: KindCensus, slots: pd.DataFrame, group
                 shape_before=shapes[0],
                 shape_after=shapes[1],
                 layers_reshaped=len(other_shape),
+                lane=int(lanes[0][index[0][at]] if present[0][at] else lanes[1][index[1][at]]),
                 position_before=places[0][int(index[0][at])] if present[0][at] else None,
                 position_after=places[1][int(index[1][at])] if present[1][at] else None,
                 slots=(index[0][members], index[1][members]),
@@ -138,6 +141,15 @@ def _positions(census: KindCensus) -> list[tuple[int, int]]:
     """The place of each slot in its layer, from 1, and how many places the layer has."""
     by_layer = census.slots.groupby("layer")["launches"]
     return list(zip((by_layer.cumcount() + 1).tolist(), by_layer.transform("size").tolist(), strict=True))
+
+
+def _lanes(census: KindCensus) -> Ints:
+    """The stream of each slot as its place among those of the layer, by how many launches they have."""
+    slots = census.slots[["layer", "stream"]]
+    held = slots.groupby(["layer", "stream"], sort=False).size().rename("held").reset_index()
+    held = held.sort_values("held", ascending=False, kind="stable")
+    held["lane"] = held.groupby("layer").cumcount()
+    return slots.merge(held, how="left", on=["layer", "stream"])["lane"].to_numpy().astype(np.int64)
 
 
 def _reshaped(

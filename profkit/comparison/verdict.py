@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from profkit.comparison.model import Comparison, Finding, Gates, Reason, Row, Status, Verdict
+from profkit.comparison.model import Comparison, Finding, Gates, Launch, Reason, Row, Status, Verdict
 from profkit.comparison.recordings import BETWEEN
 from profkit.comparison.work import NOT_REPRODUCIBLE
 from profkit.counting.ranks import world_sizes
@@ -67,7 +67,7 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
 
 
 def _decide(comparison: Comparison, gates: Gates, said: Collection[str]) -> tuple[Verdict, list[Reason]]:
-    checked = _check_gates(comparison, gates)
+    checked = _check_gates(comparison, gates, said)
     reasons = [reason for _, reason in checked]
     if comparison.work == "lost":
         return "refuted", [Reason("work-lost", "The outputs are not the same: work was lost or changed."), *reasons]
@@ -108,7 +108,7 @@ def _unexplained(comparison: Comparison) -> list[Reason]:
     gone = comparison.unexplained
     if not gone:
         return []
-    told = [f"{g.name} from {g.where} ({counted(round(g.per_step, 2), 'launch')} a step)" for g in gone]
+    told = [f"{g.name} from {g.where} ({_launches(g.per_step, comparison)} a step)".replace(",)", ")") for g in gone]
     what = listed(told, _MOST_NAMES, "; ")
     message = f"Launches are gone that no claim covers and nothing explains: {what}."
     return [Reason("gone-unexplained", message)]
@@ -151,12 +151,12 @@ def _no_difference(comparison: Comparison) -> str:
 def removed_sentence(comparison: Comparison) -> str:
     """How many launches are gone from each layer, net, and from the step: ``8 launches a layer are gone from 24 layers
     (−192 a step)``."""
-    by_count: dict[float, int] = {}
+    by_count: dict[float, Counter[int]] = {}
     for layer in comparison.layers:
         if layer.removed > 0:
-            by_count[layer.removed] = by_count.get(layer.removed, 0) + 1
+            by_count.setdefault(layer.removed, Counter())[layer.rank] += 1
     told = [
-        f"{counted(removed, 'launch')} a layer {are(removed)} gone from {_of_ranks(layers, comparison.ranks)}"
+        f"{_launches(removed, comparison)} a layer {are(removed)} gone from {_of_ranks(layers, comparison.ranks)}"
         for removed, layers in sorted(by_count.items(), reverse=True)
     ]
     what = listed(told, _MOST_NAMES, " and ")
@@ -169,14 +169,24 @@ def removed_sentence(comparison: Comparison) -> str:
     return f"{what}{step}."
 
 
-def _of_ranks(layers: int, ranks: int) -> str:
-    """How many layers, of how many ranks."""
+def _launches(number: float, comparison: Comparison) -> str:
+    """So many launches; a fraction is a mean over runs that differ."""
+    whole = round(number, 2)
+    runs = len(comparison.before.runs) + len(comparison.after.runs) > 2 and whole % 1
+    return counted(whole, "launch") + (", a mean over runs that differ," if runs else "")
+
+
+def _of_ranks(layers: Mapping[int, int], ranks: int) -> str:
+    """How many layers, of which ranks.
+
+    Args:
+        layers: of each rank.
+    """
     if ranks == 1:
-        return counted(layers, "layer")
-    each, rest = divmod(layers, ranks)
-    return (
-        f"{counted(layers, 'layer')} of {ranks} ranks" if rest else f"{counted(each, 'layer')} of each of {ranks} ranks"
-    )
+        return counted(layers[0], "layer")
+    if len(layers) == ranks and len(set(layers.values())) == 1:
+        return f"{counted(next(iter(layers.values())), 'layer')} of each of {ranks} ranks"
+    return listed([f"{counted(n, 'layer')} of rank {rank}" for rank, n in sorted(layers.items())], _MOST_NAMES, " and ")
 
 
 def _new_launches(comparison: Comparison) -> str:
@@ -185,11 +195,11 @@ def _new_launches(comparison: Comparison) -> str:
     by_group: dict[int, float] = {}
     for f in added:
         by_group[f.row.group] = by_group.get(f.row.group, 0) + f.row.launches_after / comparison.per_of(f.row)[1]
-    layers: dict[float, int] = {}
+    layers: dict[float, Counter[int]] = {}
     for group, number in by_group.items():
-        layers[number] = layers.get(number, 0) + comparison.groups[group].layers
+        layers.setdefault(number, Counter()).update(comparison.groups[group].ranks)
     told = [
-        f"{counted(number, 'launch')} a layer {are(number)} new in {_of_ranks(there, comparison.ranks)}"
+        f"{_launches(number, comparison)} a layer {are(number)} new in {_of_ranks(there, comparison.ranks)}"
         for number, there in sorted(layers.items(), reverse=True)
     ]
     return listed(told, _MOST_NAMES, " and ")
@@ -270,7 +280,7 @@ def _happened(finding: Finding, steps: tuple[int, int]) -> str:
     return "faster" if finding.delta < 0 else "slower"
 
 
-def _check_gates(comparison: Comparison, gates: Gates) -> list[tuple[bool | None, Reason]]:
+def _check_gates(comparison: Comparison, gates: Gates, said: Collection[str]) -> list[tuple[bool | None, Reason]]:
     """Each condition that a flag set: whether it holds (None: that cannot be told), and what was found."""
     checked: list[tuple[bool | None, Reason]] = []
     if gates.expect_removed is not None:
@@ -278,7 +288,7 @@ def _check_gates(comparison: Comparison, gates: Gates) -> list[tuple[bool | None
     if gates.expect_fused:
         checked.append(_fused(comparison, comparison.with_status("removed", "moved")))
     if gates.expect_faster_percent is not None:
-        checked.append(_faster(comparison, gates.expect_faster_percent))
+        checked.append(_faster(comparison, gates.expect_faster_percent, said))
     if gates.max_launches_per_layer is not None:
         most = max(comparison.layers, key=lambda layer: layer.launches_after)
         holds = most.launches_after <= gates.max_launches_per_layer
@@ -300,7 +310,9 @@ def _removed(comparison: Comparison, expected: int) -> tuple[bool, Reason]:
     told = f"{counted(gone, 'launch')} per layer {are(gone)} gone, net; {expected} {were(expected)} expected"
     unlike = next((layer for layer in comparison.layers if layer.removed != usual), None)
     if unlike is not None:
-        told += f"; but not from each: layer {unlike.name} has {unlike.launches_before:g} → {unlike.launches_after:g}"
+        counts = unlike.launches_before, unlike.launches_after
+        mean = ", a mean over runs that differ" if any(n % 1 for n in counts) else ""
+        told += f"; but not from each: layer {unlike.name} has {counts[0]:.4g} → {counts[1]:.4g}{mean}"
     elif comparison.moved and not holds:
         told += f"; {comparison.moved} more a layer only moved: they run elsewhere in the step"
     elif usual < 0:
@@ -308,13 +320,16 @@ def _removed(comparison: Comparison, expected: int) -> tuple[bool, Reason]:
     return holds, Reason("expected-removal" if holds else "unexpected-removal", f"{told}.")
 
 
-def _faster(comparison: Comparison, percent: float) -> tuple[bool | None, Reason]:
+def _faster(comparison: Comparison, percent: float, said: Collection[str]) -> tuple[bool | None, Reason]:
     """Whether the step takes less time by so much: untraced where that is known, as traced elsewhere."""
     times, basis = (comparison.untraced, "untraced") if comparison.untraced else (comparison.traced, "traced")
     if times is None or not times.before_us:
         return None, Reason(
             "faster-unknown", "Whether the step is faster cannot be told: no times of it were recorded."
         )
+    if BETWEEN in said:
+        message = "Whether the step is faster cannot be told: what runs between steps differs, and no time holds it."
+        return None, Reason("faster-unknown", message)
     share = -times.delta_us / times.before_us * 100
     half = times.half_us / times.before_us * 100
     low, high = share - half, share + half
@@ -364,7 +379,9 @@ def _regression(comparison: Comparison, percent: float) -> tuple[bool | None, Re
         )
         return None, Reason("regression-unknown", message)
     holds = not (net.significant and share > percent)
-    noise = "beyond noise" if net.significant else "within noise"
+    alike = comparison.clock != 1.0 and not net.significant
+    noise = "as all launches alike did (another clock)" if alike else "within noise"
+    noise = "beyond noise" if net.significant else noise
     told = f"A layer's time changed by {signed(share, 2)} %, {noise}; at most {percent:+g} % were allowed."
     return holds, Reason("no-regression" if holds else "regression", told)
 
@@ -390,15 +407,21 @@ def other_changes(comparison: Comparison) -> list[Finding]:
 _SAME_WORK = 0.5
 
 
-def statuses_of(rows: Sequence[Row], notable: Sequence[bool], steps: tuple[int, int], layers: int) -> list[Status]:
+def statuses_of(
+    rows: Sequence[Row], notable: Sequence[bool], steps: tuple[int, int], layers: int, left: Collection[Launch]
+) -> list[Status]:
     """The status of each row.
 
     Args:
         notable: whether each row's time differs, in all layers together or in one.
         steps: of either side.
         layers: how many are selected.
+        left: launches that run elsewhere now, all that are gone from the layers.
     """
     statuses = [_status(row, differs, steps) for row, differs in zip(rows, notable, strict=True)]
+    for index, row in enumerate(rows):
+        if statuses[index] == "removed" and row.selected and (row.canonical, row.op_kind) in left:
+            statuses[index] = "moved"
     _mark_moved(rows, statuses, steps, layers)
     return statuses
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -58,12 +59,17 @@ def judged(before: Input, after: Input) -> tuple[Work, list[Reason]]:
         return "unknown", [Reason("outputs-not-compared", message)]
     shared = [inputs for inputs in sides[0] if inputs in sides[1]]
     one, other = _together(sides[0], shared), _together(sides[1], shared)
+    blind = _tell_nothing(one.numbers) & _tell_nothing(other.numbers)
+    one, other = _without(one, blind), _without(other, blind)
+    if blind and not one.outputs:
+        message = f"The outputs are infinite or NaN on both sides (e.g. {min(blind)}), so they tell nothing."
+        return "unknown", [Reason("outputs-not-finite", message)]
     work, why = _compared(before.label, one, after.label, other)
     left = _not_compared(before, after, shared)
     # What differs in one rank is lost, whatever cannot be compared in others.
     if left is not None and work != "lost":
         return "unknown", [left]
-    missing = _layers_without_outputs(before, after, one.outputs)
+    missing = _layers_without_outputs(before, after, set(one.outputs) & set(other.outputs))
     if work == "preserved" and missing:
         numbers = listed([str(number) for number in missing], _LISTED)
         message = f"No compared output names layer {numbers}: {len(missing)} of the trace's layers are not checked."
@@ -75,11 +81,35 @@ def judged(before: Input, after: Input) -> tuple[Work, list[Reason]]:
 _LISTED = 6
 
 
-def _layers_without_outputs(before: Input, after: Input, outputs: Iterable[str]) -> list[int]:
-    """Numbers of layers that a trace shows and that no output names."""
-    named = {int(found.group(1)) for name in outputs if (found := LAYER.search(name))}
-    shown = {int(n) for side in (before, after) for n in side.chosen.layers["number"].unique()}
-    return sorted(shown - named)
+def _layers_without_outputs(before: Input, after: Input, outputs: Collection[str]) -> list[int]:
+    """Numbers of layers that a run's trace shows and that no output of its own names; of a number that several stacks
+    have, an output of each is needed."""
+    missing: set[int] = set()
+    for run in (*before.runs, *after.runs):
+        prefix = _prefix(_inputs(run)[0])
+        named: dict[int, set[str]] = {}
+        for name in outputs:
+            own = name.rpartition(": ")[2]
+            if name.startswith(prefix) and (found := LAYER.search(own)):
+                named.setdefault(int(found.group(1)), set()).add(own[: found.start(1)])
+        layers = run.census.chosen.layers
+        stacks = layers.groupby("number")["stack"].nunique()
+        shown = zip(stacks.index.tolist(), stacks.tolist(), strict=True)
+        missing |= {int(number) for number, count in shown if len(named.get(int(number), ())) < count}
+    return sorted(missing)
+
+
+def _without(digests: Digests, names: Collection[str]) -> Digests:
+    return replace(digests, outputs={name: own for name, own in digests.outputs.items() if name not in names})
+
+
+def _prefix(rank: int | None) -> str:
+    return "" if rank is None else f"rank {rank}: "
+
+
+def _tell_nothing(numbers: Mapping[str, OutputNumbers]) -> set[str]:
+    """Outputs that are infinite or NaN in half of their elements or more: whatever was lost, they would be the same."""
+    return {name for name, own in numbers.items() if 2 * own.nonfinite >= max(math.prod(own.shape), 1)}
 
 
 def _compared(before: str, first: Digests, after: str, second: Digests) -> tuple[Work, Reason]:
@@ -90,11 +120,11 @@ def _compared(before: str, first: Digests, after: str, second: Digests) -> tuple
         first, second: from `_together`.
     """
     one, other = first.outputs, second.outputs
-    missing = sorted(set(one) ^ set(other))
+    missing = sorted(set(one) - set(other))
     if missing:
         exist = "exists" if len(missing) == 1 else "exist"
         return "lost", Reason(
-            "outputs-missing", f"{counted(len(missing), 'output')} {exist} on one side only, e.g. {missing[0]}."
+            "outputs-missing", f"{counted(len(missing), 'output')} {exist} no longer, e.g. {missing[0]}."
         )
     said = _digest_notes(first)
     different = [name for name in one if one[name] != other[name]]
@@ -184,7 +214,7 @@ def _together(digests: Mapping[Inputs, Digests], shared: Sequence[Inputs]) -> Di
     several = len({seed for _, seed in shared}) > 1
     for inputs in shared:
         rank, seed = inputs
-        prefix = ("" if rank is None else f"rank {rank}: ") + (f"seed {seed}: " if several else "")
+        prefix = _prefix(rank) + (f"seed {seed}: " if several else "")
         own = digests[inputs]
         outputs |= {prefix + name: value for name, value in own.outputs.items()}
         numbers |= {prefix + name: value for name, value in own.numbers.items()}

@@ -102,7 +102,7 @@ def take_census(
 
 
 def _kind_census(
-    ops: _PlacedOps, index: int, kind: StepKind, wanted: Wanted, behind: Mapping[tuple[int, int], int]
+    ops: _PlacedOps, index: int, kind: StepKind, wanted: Wanted, behind: Mapping[tuple[int, int], tuple[int, float]]
 ) -> KindCensus:
     of_kind = np.flatnonzero(ops.steps.kind == index)
     local = np.full(len(ops.steps.kind) + 1, -1, dtype=np.int64)  # the last element stands for "no step"
@@ -117,7 +117,7 @@ def _kind_census(
     outside, outside_ns = _outside_layers(ops, rows[~inside], step[rows[~inside]], kind.steps)
     _, step_span_ns = busy_and_span(ops.start[rows], ops.end[rows], step[rows])
     between: Counter[tuple[str, str]] = Counter()
-    for (name, op_kind), number in behind.items():
+    for (name, op_kind), (number, _) in behind.items():
         between[ops.canonical[ops.names[name]], ops.op_kinds[op_kind]] += number
     return KindCensus(
         kind=kind,
@@ -130,6 +130,7 @@ def _kind_census(
         job_of_step=np.zeros(kind.steps, dtype=np.int64),
         step_weight=np.ones(kind.steps),
         between=between,
+        between_ns=round(sum(number * ns for number, ns in behind.values())),
     )
 
 
@@ -387,6 +388,7 @@ def _launch_slots(
     slots.insert(0, "inside", pd.Series([layer_of.inside[s] for s in ordered], dtype=object))
     slots.insert(0, "layer", layer[order])
     slots["occurrence"] = slots.groupby(["layer", "inside", "canonical", "op_kind"], sort=False).cumcount()
+    slots["stream"] = ops.trace.ops["stream"].to_numpy()[rows[first][order]].astype(np.int64)
     slots["launches"] = launches[order]
     slots["ns"] = slot_ns[order].sum(axis=1)
     slots = slots.assign(**_shapes(ops, rows, codes, first, order))

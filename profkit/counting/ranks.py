@@ -141,7 +141,7 @@ def _behind(jobs: Sequence[KindCensus]) -> KindCensus:
         [c.slots for c in jobs],
         [c.slot_ns for c in jobs],
         ["layer", "inside", "canonical", "op_kind", "occurrence"],
-        ["name", *SHAPE, "in_layers", "selected"],
+        ["name", "stream", *SHAPE, "in_layers", "selected"],
     )
     outside, outside_ns = _merged(
         weights,

@@ -47,18 +47,21 @@ def find_steps(trace: Trace, attribution: Attribution, pattern: str | None = Non
     return replace(steps, kinds=[replace(kind, batch=batch) for kind, batch in zip(steps.kinds, batches, strict=True)])
 
 
-#: A launch runs between the steps of a kind if at most this share of them are not followed by it.
-_NOT_FOLLOWED = 0.1
+#: A launch runs between the steps of a kind if at most this share of them are not followed by it; of fewer steps than
+#: these nothing tells what is regular.
+_NOT_FOLLOWED, _FEWEST_FOLLOWED = 0.1, 3
 
 
-def between_steps(trace: Trace, attribution: Attribution, steps: Steps) -> list[dict[tuple[int, int], int]]:
+def between_steps(
+    trace: Trace, attribution: Attribution, steps: Steps
+) -> list[dict[tuple[int, int], tuple[int, float]]]:
     """What runs eagerly behind each step of a kind and before the next step on its thread: for each kind of step, by
-    the codes of name and kind of op, how often.
+    the codes of name and kind of op, how often, and the mean of its nanoseconds a launch.
 
     It belongs to no replay and, as a sampler does, to every step. The last step of a thread has no end, and the first
     may be followed by another graph's capture, so what follows nearly all steps counts.
     """
-    found: list[dict[tuple[int, int], int]] = [{} for _ in steps.kinds]
+    found: list[dict[tuple[int, int], tuple[int, float]]] = [{} for _ in steps.kinds]
     row, launches = attribution.joined.row, trace.launches
     known = row >= 0
     inside, free = np.flatnonzero(known & (steps.step >= 0)), np.flatnonzero(known & (steps.step < 0))
@@ -81,16 +84,18 @@ def between_steps(trace: Trace, attribution: Attribution, steps: Steps) -> list[
     ops = trace.ops.iloc[order[behind]]
     step = steps.step[order[at[behind]]]
     columns = (steps.kind[step], ops["name"].cat.codes.to_numpy(), ops["kind"].cat.codes.to_numpy(), step)
-    launch, times = np.unique(np.stack(columns), axis=1, return_counts=True)
-    launch, times = (array[..., np.lexsort((times, *launch[2::-1]))] for array in (launch, times))
+    launch, of_op, times = np.unique(np.stack(columns), axis=1, return_inverse=True, return_counts=True)
+    ns = np.bincount(of_op.reshape(-1), weights=ops["end"].to_numpy() - ops["start"].to_numpy(), minlength=len(times))
+    launch, times, ns = (array[..., np.lexsort((times, *launch[2::-1]))] for array in (launch, times, ns))
     first = np.flatnonzero(np.r_[True, (launch[:3, 1:] != launch[:3, :-1]).any(axis=0)][: launch.shape[1]])
     followed = np.diff(np.r_[first, launch.shape[1]])
     of_kind = np.bincount(steps.kind[steps.step[order[closed]]], minlength=len(steps.kinds))
     for begin, number in zip(first.tolist(), followed.tolist(), strict=True):
         kind, name, op_kind = launch[:3, begin].tolist()
         steps_without = int(of_kind[kind] * _NOT_FOLLOWED) - (int(of_kind[kind]) - number)
-        if of_kind[kind] > 1 and steps_without >= 0:
-            found[kind][name, op_kind] = int(times[begin + steps_without])
+        if of_kind[kind] >= _FEWEST_FOLLOWED and steps_without >= 0:
+            own = slice(begin, begin + number)
+            found[kind][name, op_kind] = int(times[begin + steps_without]), float(ns[own].sum() / times[own].sum())
     return found
 
 

@@ -85,7 +85,8 @@ class KindCensus:
             exception (it differs from its kind by a few launches), selected, launches, kernel_ns, busy_ns, span_ns
             (sums over the steps).
         slots: one row a launch slot of a layer, in order: layer (row of `layers`), inside, name, canonical, op_kind,
-            occurrence, launches, ns, `SHAPE`, in_layers (`Selection.layers` matches), selected (`Selection.scope` too).
+            occurrence, stream (of its first op), launches, ns, `SHAPE`, in_layers (`Selection.layers` matches),
+            selected (`Selection.scope` too).
         slot_ns: the same slots by step: nanoseconds, shape [slots, steps].
         outside: one row a kernel outside layers: where, name, canonical, op_kind, launches, ns, `SHAPE`.
         outside_ns: shape [outside rows, steps].
@@ -93,7 +94,7 @@ class KindCensus:
         job_of_step: which of several independent jobs each step comes from, shape [steps].
         step_weight: what the by-step times of each step were multiplied by, so that every job counts once.
         between: what runs eagerly behind nearly every one of these steps and before the next, in no step itself:
-            canonical name and kind of op, and how often.
+            canonical name and kind of op, and how often; and how long all of it lasts.
         ranks: how many ranks' layers, slots and outside rows stand side by side; a step is a step of all of them.
     """
 
@@ -107,6 +108,7 @@ class KindCensus:
     job_of_step: Ints
     step_weight: npt.NDArray[np.float64]
     between: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    between_ns: int = 0
     ranks: int = 1
 
     @cached_property

@@ -8,20 +8,36 @@ from dataclasses import dataclass
 
 #: The part of a range's text that names a layer: ``model.layers.3.mlp``, ``layer_12``, ``transformer.h.3``,
 #: ``blocks.7``. It is a whole part of a path: ``linear_layers.0`` and ``num_layers_61`` name none, nor does a number of
-#: ten digits.
-LAYER = re.compile(r"(?<![A-Za-z0-9_])(?:layers?[._]|blocks?[._]|h\.)(\d{1,9})(?![A-Za-z0-9])", re.IGNORECASE)
+#: ten digits, nor ``layers.0-23``, which are several. Caches and pools
+#: have blocks too, so the first word names those of a model.
+LAYER = re.compile(
+    r"(?:(?<![A-Za-z0-9_])(?:layers?[._]|h\.)|^(?:\S*[^A-Za-z0-9_\s])?blocks?[._])(\d{1,9})(?![A-Za-z0-9])"
+    r"(?!\s*(?:-|–|\.\.|,|to\b|and\b)\s*\d)",
+    re.IGNORECASE,
+)
 #: vLLM's layerwise ranges are the text of a dict; the module's path is its first value.
 _DICT_TEXT = re.compile(r"""^\{'Module': '([^']*)'""")
 _NUMBER = re.compile(r"\d+")
 #: What engines and compilers put before the path of the model's own modules.
 _WRAPPER = re.compile(r"^(?:\w*Wrapper|_orig_mod|module)\.")
-#: Ranges around a layer that tell no two models apart: they name steps, passes, batches, wrappers or a program's
-#: phases. What holds a number is such a range too.
-_NO_STACK = re.compile(
-    r"(?i)\d|wrapper|^(?:\W*|model|(?:\w+[_ ])?(?:step|iter|iteration|batch|pass|forward|inference|graph|captur\w+|"
-    r"replay|warm_?up|timing|timed|loop|prefill|decode|decoding|extend|generate|generation|execute|execution|run|"
-    r"main|engine|worker|rank|stage|profile\w*|benchmark)s?(?:[ _.:(].*)?)$"
+#: Words of ranges around a layer that tell no two models apart: they name steps, passes, batches, wrappers or a
+#: program's phases.
+_NO_MODEL = re.compile(
+    r"(?i)wrapper|model|module|steps?|iters?|iterations?|batch(?:es)?|bs|pass(?:es)?|forward|inference|infer|cuda|hip|"
+    r"graphs?|captur\w+|replay\w*|warm|warmup|up|timing|timed|loop|prefill|decode|decoding|extend|generat\w+|execut\w+|"
+    r"context|run|main|engine|worker|rank|stage|pipeline|profil\w*|benchmark\w*|tokens?|req|reqs|requests?|seqs?|len|num|"
+    r"size|mixed|piecewise|full|eager|compiled?|mode|cache|kv|pool|layers?|blocks?|of|the|with|in"
 )
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+#: Numbers, and what names a request.
+_NUMBERS = re.compile(r"(?i)\b(?=[a-f]*\d)[0-9a-f]{6,}\b|\d+")
+
+
+def _model(text: str) -> str:
+    """What a range around a layer says of its model; "" where it says nothing."""
+    words = [word for word in _WORD.findall(_NUMBERS.sub(" ", text)) if len(word) > 1]
+    telling = [word for word in words if not _NO_MODEL.fullmatch(word)]
+    return _NUMBER.sub("#", text) if len(telling) == len(words) > 0 else " ".join(telling)
 
 
 @dataclass(frozen=True)
@@ -71,11 +87,11 @@ def place(path: Sequence[str]) -> Place:
     match = matches[first]
     assert match is not None  # by the line that made `first`
     start, stop = match.span(1)
-    around = [_WRAPPER.sub("", text) for text in texts[:first] if not _NO_STACK.search(text)]
+    around = [_model(_WRAPPER.sub("", text)) for text in texts[:first]]
     before = _NUMBER.sub("#", _WRAPPER.sub("", texts[first][:start]))
     name = texts[first][:stop]
     return Place(
-        layer=LayerKey("/".join([*around, before]), int(match.group(1))),
+        layer=LayerKey("/".join([part for part in around if part] + [before]), int(match.group(1))),
         path="/".join(texts[: first + 1]),
         names=tuple(t for t, m in zip(texts[first:], matches[first:], strict=True) if m and t[: m.end(1)] == name),
         kind=f"{_NUMBER.sub('#', texts[first][:start])}#{texts[first][stop:]}",

@@ -6,15 +6,19 @@ A report is one module here with a function ``write(answer)``, and one line in `
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from profkit.errors import OutputClosedError, ProfkitError, without_controls
 
 if TYPE_CHECKING:
     from profkit.reporters.blocks import Block, Records
+    from profkit.reporters.figures import Figure
 
 Command = Literal["layers", "diff", "sweep"]
 
@@ -28,12 +32,16 @@ class Answer:
         document: all of it, for programs: what `msgspec.to_builtins` takes.
         records: rows for programs.
         notes: what the blocks say, and neither the document nor the rows.
+        details: a screen is to show all there is.
+        figures: what a page draws.
     """
 
     blocks: Callable[[], Iterable[Block]]
     document: Callable[[], object]
     records: Callable[[], Records]
     notes: Sequence[str] = ()
+    details: bool = False
+    figures: Callable[[], Iterable[Figure]] = tuple
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,43 @@ def find(name: str, command: Command) -> Report:
         if report.name == name and command in report.of:
             return report
     raise ProfkitError(f"--format {name!r} is unknown. There are: {', '.join(formats(command))}.")
+
+
+def check_page(file: Path, package: str) -> None:
+    """Refuse a file for ``--html`` that could not be written after the work, or that is no page.
+
+    Args:
+        package: what makes the page.
+
+    Raises:
+        ProfkitError: there is something else of that name, no directory for it, or no such package.
+    """
+    if file.is_dir():
+        raise ProfkitError(f"--html {file} is a directory. Give a file.")
+    if file.exists() and not file.is_file():
+        raise ProfkitError(f"--html {file} is a device or a pipe, which cannot be replaced. Give a file.")
+    if not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
+        raise ProfkitError(f"Cannot write {file}: {file.parent} is no directory that can be written to.")
+    if os.path.lexists(file) and not _is_page(file):
+        raise ProfkitError(f"{file} exists and is no HTML page. Choose another --html.")
+    if find_spec(package) is None:
+        raise ProfkitError(f"--html needs {package}, which is not installed. Install it: pip install 'profkit[html]'")
+
+
+def write_page(answer: Answer, file: Path | None) -> None:
+    """Write the answer as an HTML page, where a file is given."""
+    if file is not None:
+        from profkit.reporters import html_page
+
+        html_page.write(answer, file)
+
+
+def _is_page(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(64).lstrip()[:14].lower() in (b"<!doctype html", b"")
+    except OSError:
+        return False
 
 
 def send(text: str) -> None:

@@ -10,18 +10,22 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Literal
 
 #: Where a block or a column is shown alone.
 Medium = Literal["screen", "page"]
 #: ``points`` are the sentences of a list, ``fine`` is small print, which a page has at its end.
 Style = Literal["plain", "points", "fine", "warning", "alarm"]
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: Characters that no one sees, and that turn what is seen.
+_HIDDEN = re.compile(r"[\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
 
 
 def clean(text: str, width: int | None = None) -> str:
-    """`text` without control characters, its middle left out where it is longer than `width`."""
-    text = _CONTROL.sub("�", text)
+    """`text` without control characters and with escapes for those that do not show, its middle left out where it is
+    longer than `width`."""
+    text = _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", _CONTROL.sub("�", text))
     if width is None or len(text) <= width:
         return text
     head = (width - 1) * 2 // 3
@@ -38,13 +42,14 @@ class Title:
 
 @dataclass(frozen=True)
 class Lines:
-    """Sentences, each on a line; empty ones and None are left out."""
+    """Sentences, each on a line; empty ones and None are left out. A screen shows `detail` where it is asked for."""
 
     lines: Iterable[str | None]
     style: Style = "plain"
     only: Medium | None = None
+    detail: bool = False
 
-    @property
+    @cached_property
     def told(self) -> list[str]:
         """Those that say something."""
         return [line for line in self.lines if line]
@@ -72,14 +77,14 @@ class Column:
 
     Args:
         title: its head.
-        number: it holds numbers, which stand at its right.
-        page_title: on a page, where the head of the column before is not seen beside it.
+        number: it holds numbers, which stand at their right.
+        spare: a screen that is too narrow leaves it out, the highest first.
     """
 
     title: str
     number: bool = False
     only: Medium | None = None
-    page_title: str | None = None
+    spare: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,14 +100,18 @@ class Table:
     """A table.
 
     Args:
+        title: what it is about, above it; on a page the head of its first column.
         continued: of the columns of the table before, but for the first; on a page its rows stand in that table, each
-            behind the first column's title.
+            behind the title.
+        most: a screen shows so many rows and says how many more there are, unless it is asked for all.
     """
 
     columns: Sequence[Column]
     rows: Sequence[Row]
+    title: str = ""
     only: Medium | None = None
     continued: bool = False
+    most: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,9 +137,9 @@ class Records:
     beside: Sequence[str] = ()
 
 
-def numbers(*titles: str) -> list[Column]:
+def numbers(*titles: str, only: Medium | None = None, spare: int = 0) -> list[Column]:
     """Columns of numbers."""
-    return [Column(title, number=True) for title in titles]
+    return [Column(title, number=True, only=only, spare=spare) for title in titles]
 
 
 def origin(*parts: object) -> str:

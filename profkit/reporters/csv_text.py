@@ -27,9 +27,13 @@ def render(records: Records) -> str:
     return out.getvalue()
 
 
+#: How a formula begins, in full width too; "" is in no text.
+_FORMULA = frozenset("=+-@＝＋－＠")
+
+
 def _cell(value: object) -> object:
     """A spreadsheet runs cells that begin like a formula, and a terminal obeys controls; names come from strangers."""
     if not isinstance(value, str):
         return value
     text = clean(value)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+    return f"'{text}" if text.lstrip()[:1] in _FORMULA else text

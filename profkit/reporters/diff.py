@@ -18,7 +18,7 @@ from profkit.model.codes import WORK, codes
 from profkit.model.names import fused_words
 from profkit.model.wording import are, counted, listed, signed
 from profkit.readers import format_of
-from profkit.reporters import Answer, blocks, diff_document, diff_table, ranks
+from profkit.reporters import Answer, blocks, diff_document, diff_table, figures, ranks
 from profkit.reporters.blocks import Block, Column, Gap, Lines, Name, Notes, Table, Title, count, hundredths, numbers
 from profkit.reporters.diff_table import DiffTable, Part, TableRow
 from profkit.reporters.layers_document import device_of
@@ -27,12 +27,18 @@ from profkit.reporters.layers_document import device_of
 MAX_NAMES = 3
 
 
-def answer(comparison: Comparison) -> Answer:
-    """A comparison, for every report."""
+def answer(comparison: Comparison, *, details: bool = False) -> Answer:
+    """A comparison, for every report.
+
+    Args:
+        details: a screen is to show all there is.
+    """
     return Answer(
         blocks=lambda: report(comparison),
         document=lambda: diff_document.report(comparison),
         records=lambda: diff_document.records(diff_document.report(comparison)),
+        details=details,
+        figures=lambda: figures.of_diff(comparison, diff_table.build(comparison)) if comparison.findings else (),
     )
 
 
@@ -43,41 +49,57 @@ def report(comparison: Comparison) -> Iterator[Block]:
     yield Gap("page")
     if comparison.findings:
         table = diff_table.build(comparison)
+        shown: dict[object, str] = {}
         for index, part in enumerate(table.parts):
-            rows = [part.total] if part.same and len(table.parts) > 1 else [*part.rows, part.total]
+            title, like = part.title, shown.setdefault(part.gone_and_new, part.title)
+            if len(table.parts) > 1 and part.same:
+                title += ", where nothing differs"
+            elif like != title:
+                title += f", where the same launches are gone and new as {like}"
             yield Gap("screen" if index == 0 else None)
-            yield _table(part.title, rows, comparison)
+            yield _table(title, [*(part.rows if title == part.title else ()), part.total], comparison)
         outside = [*table.outside, *([table.outside_rest] if table.outside_rest else [])]
         if outside:
             yield Gap("screen")
             yield _table("outside the selection, per step", outside, comparison, continued=True)
         yield Gap()
+        yield Lines(scope_lines(comparison, table), "points", detail=True)
         yield Lines(sentences(comparison, table), "points")
+        yield Lines([traced_line(comparison)], "points", detail=True)
+        yield Lines([work_line(comparison)], "points")
     yield Gap("screen")
     yield Notes([(reason.code, reason.message) for reason in other_reasons(comparison)])
 
 
 def _table(title: str, rows: Sequence[TableRow], comparison: Comparison, *, continued: bool = False) -> Table:
-    timed = comparison.timed
-    columns = [Column(title), Column("place", number=True), Column("launch"), Column("status")]
-    columns += [Column("before", number=True, page_title="launches before"), *numbers("after", "change")]
-    columns += numbers("µs before", "after", "change", "95 % CI") if timed else []
-    return Table(columns, [_row(row, timed=timed) for row in rows], continued=continued)
+    timed, alone = comparison.timed, len(comparison.selected_groups) == 1 and not continued
+    columns = [
+        Column(title if alone else "scope"),
+        *numbers("place", spare=2),
+        Column("launch"),
+        Column("status"),
+    ]
+    columns += numbers("launches", only="screen") + numbers("launches before", "after", "change", only="page")
+    if timed:
+        columns += numbers("µs", only="screen") + numbers("µs before", "after", only="page")
+        columns += [*numbers("change"), *numbers("95 % CI", spare=1)]
+    return Table(columns, [_row(row, timed=timed) for row in rows], "" if alone else title, continued=continued)
 
 
 def _row(row: TableRow, *, timed: bool) -> blocks.Row:
     kind = row.kind if row.kind in ("memcpy", "memset") and row.kind not in row.name else ""
-    cells: list[str | Name] = [row.where, row.position, Name(row.name, kind), row.status]
-    cells += [count(row.launches_before), count(row.launches_after), count(row.launches_change, sign=True)]
+    sums = not row.kind
+    cells: list[str | Name] = [row.where, row.position, row.name if sums else Name(row.name, kind), row.status]
+    pair = count(row.launches_before), count(row.launches_after)
+    cells += [" → ".join(pair), *pair, count(row.launches_change, sign=True)]
     if timed:
-        cells += [hundredths(row.us_before), hundredths(row.us_after), hundredths(row.us_change, sign=True)]
-        cells.append(" … ".join(_ends(row)))
+        pair = hundredths(row.us_before), hundredths(row.us_after)
+        cells += [" → ".join(pair), *pair, hundredths(row.us_change, sign=True), " … ".join(_ends(row))]
     return blocks.Row(cells, "total" if row.total else "")
 
 
 def sentences(comparison: Comparison, table: DiffTable) -> Iterator[str | None]:
     """What the table shows and what it cannot, in words."""
-    yield from scope_lines(comparison, table)
     yield from fusion_lines(comparison, table)
     yield moved_line(comparison)
     yield floor_line(comparison)
@@ -85,8 +107,6 @@ def sentences(comparison: Comparison, table: DiffTable) -> Iterator[str | None]:
     yield net_line(comparison, table)
     yield from ranks.diff_lines(comparison)
     yield untraced_line(comparison)
-    yield traced_line(comparison)
-    yield work_line(comparison)
 
 
 def headline(comparison: Comparison) -> str:
@@ -194,7 +214,8 @@ def moved_line(comparison: Comparison) -> str | None:
     names = {(f.row.canonical, f.row.op_kind) for f in moved}
     there = sorted({f.row.where for f in comparison.outside if (f.row.canonical, f.row.op_kind) in names})
     to = f", in {listed(there, MAX_NAMES)}" if there else ""
-    return f"Moved: {launches} of each layer ({where(moved)}) now {runs} once a step, outside the layers{to}."
+    once = "" if comparison.moved else "once a step, "
+    return f"Moved: {launches} of each layer ({where(moved)}) now {runs} {once}outside the layers{to}."
 
 
 def floor_line(comparison: Comparison) -> str | None:

@@ -66,6 +66,12 @@ class Part:
         """Whether nothing differs in these layers."""
         return all(row.status in ("unchanged", "") for row in self.rows)
 
+    @property
+    def gone_and_new(self) -> Sequence[tuple[str, str, str, Fraction]]:
+        """What is gone and new in these layers, in order."""
+        different = [row for row in self.rows if row.status in ("removed", "added", "moved")]
+        return tuple((row.where, row.name, row.status, row.launches_change) for row in different)
+
 
 @dataclass(frozen=True)
 class DiffTable:
@@ -83,7 +89,7 @@ def build(comparison: Comparison) -> DiffTable:
     parts: list[Part] = []
     printed: dict[int, TableRow] = {}
     groups = comparison.selected_groups
-    for group in groups:
+    for group in sorted(groups, key=lambda group: -group.layers):
         findings = [f for f in comparison.findings if f.row.group == group.index]
         rows = _rows(findings, comparison)
         printed |= {id(f): row for f, row in zip(findings, rows, strict=True)}

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from statistics import median
 
 from profkit.model.wording import counted, listed
-from profkit.reporters import Answer, blocks, layers_document, ranks
+from profkit.reporters import Answer, blocks, figures, layers_document, ranks
 from profkit.reporters.blocks import Block, Column, Gap, Lines, Name, Notes, Row, Table, Title, numbers
-from profkit.reporters.layers_document import LayerKind, LayersDocument, Outside, Run
+from profkit.reporters.layers_document import LayerKind, LayersDocument, Outside, Run, StepKind
 from profkit.runs.sides import Counted
 
 _KINDS = ("kernel", "memcpy", "memset")
 
 
-def answer(runs: Sequence[Counted], floor_us: float | None) -> Answer:
+def answer(runs: Sequence[Counted], floor_us: float | None = None, *, details: bool = False) -> Answer:
     """The runs, for every report.
 
     Args:
         floor_us: the dispatch floor, where the user gives it.
+        details: a screen is to show all there is.
     """
     document = layers_document.report(runs, floor_us)
-    return Answer(lambda: report(document), lambda: document, lambda: layers_document.records(document))
+    records = functools.partial(layers_document.records, document)
+    drawn = (figure for run in document.runs for figure in figures.of_layers(run))
+    return Answer(lambda: report(document), lambda: document, records, details=details, figures=lambda: drawn)
 
 
 def report(document: LayersDocument) -> Iterator[Block]:
@@ -38,6 +43,8 @@ def report(document: LayersDocument) -> Iterator[Block]:
         text = f"Average of {average.runs} runs: {average.launches:g} launches and {us} a layer per step."
         yield Lines([text], only="screen")
     yield Lines([f"Unlike the others: {o.run}: {o.message}." for o in average.unlike], "warning", only="screen")
+    if timed and len(document.runs) == 1 and document.runs[0].layers:
+        yield Lines([f"Next: profkit diff {document.runs[0].run} OTHER"], "fine", only="screen")
 
 
 def _run(run: Run) -> Iterator[Block]:
@@ -56,8 +63,9 @@ def _run(run: Run) -> Iterator[Block]:
             yield Gap("screen")
         yield Lines([None if run.selected.by_role is None else ranks.role_line(run.selected.by_role)], only="screen")
         yield Gap("screen")
+        yield Lines([_spread_line(run)], only="screen")
         yield _layers_table(run)
-        yield from _outside("outside layers, per step", run.outside, timed=run.timed)
+        yield from _outside("outside layers, per step", run.outside, _MOST_OUTSIDE, timed=run.timed)
     if step is not None:
         yield Gap("page")
         yield Lines([step], only="page")
@@ -65,8 +73,12 @@ def _run(run: Run) -> Iterator[Block]:
     yield Gap("page")
     yield Lines([f"{said} Placed: {blocks.placed(run.methods)}."], only="page")
     yield Gap("page")
-    yield from _outside("in no step, whole recording", run.beyond_steps, timed=run.timed)
-    yield Notes([(warning.code, warning.message) for warning in run.warnings], warning=True)
+    yield from _outside("in no step, whole recording", run.beyond_steps, _MOST_BEYOND, timed=run.timed)
+    behind = [] if step is None else _default_kind(run).between
+    if behind:
+        names = listed([f"{launch.launches} × {launch.name}" for launch in behind], _NAMED)
+        yield Lines([f"Of these, run eagerly behind each step reported: {names}."], only="screen", detail=True)
+    yield Notes(list(dict.fromkeys((warning.code, warning.message) for warning in run.warnings)), warning=True)
     yield Gap("screen")
 
 
@@ -107,8 +119,12 @@ def _step_line(run: Run) -> str | None:
     return f"Step: {', '.join(known)}." if known else None
 
 
-#: Layers that a title names.
-_NAMED = 6
+#: Layers that a title names, and that a screen shows unasked.
+_NAMED, _MOST_LAYERS = 6, 3
+
+
+def _default_kind(run: Run) -> StepKind:
+    return next(kind for kind in run.step_kinds if kind.id == run.default_step_kind)
 
 
 def _kind_title(run: Run, kind: LayerKind) -> str:
@@ -125,19 +141,26 @@ def _kernels_table(run: Run, kind: LayerKind) -> Table:
     per = Fraction(1, max(len(kind.layers) * run.selected.steps, 1))
     us = blocks.apportion([k.ns_total * per for k in kind.kernels], Fraction(10))
     counts = blocks.apportioned([k.launches_total * per for k in kind.kernels], Fraction(1, 100))
-    columns = [Column(_kind_title(run, kind)), Column("place", number=True), Column("launch"), *numbers("launches")]
+    columns = [
+        Column("scope"),
+        *numbers("place", spare=2),
+        Column("launch"),
+        *numbers("launches"),
+    ]
     places = max((k.positions[-1] for k in kind.kernels), default=0)
-    columns += [*numbers("µs", "median", "p25 … p75"), Column("", only="screen")] if timed else []
+    if timed:
+        columns += [*numbers("µs"), *numbers("median", spare=3), *numbers("p25 … p75", spare=4)]
+        columns.append(Column("", only="screen", spare=1))
     rows: list[Row] = []
     for k, n, u in zip(kind.kernels, counts, us, strict=True):
         cells: list[str | Name] = [k.scope, f"{_ranges(k.positions)}/{places}", Name(k.short), blocks.count(n)]
         if timed:
             cells += [blocks.hundredths(u), f"{k.us_median:.2f}", f"{k.us_p25:.2f} … {k.us_p75:.2f}"]
-            cells.append("at the dispatch floor" if k.floor else "")
+            cells.append("at floor" if k.floor else "")
         rows.append(Row(cells))
     total = ["", "", "total", blocks.count(sum(counts, Fraction()))]
     rows.append(Row([*total, *([blocks.hundredths(sum(us)), "", "", ""] if timed else [])], "total"))
-    return Table(columns, rows)
+    return Table(columns, rows, _kind_title(run, kind))
 
 
 def _ranges(positions: Sequence[int]) -> str:
@@ -155,13 +178,31 @@ def _layers_table(run: Run) -> Table:
         cells = [str(layer.layer), layer.module, *(f"{n:g}" for n in counts)]
         cells += [f"{us:.2f}" for us in (layer.kernel_us, layer.busy_us, layer.span_us)] if run.timed else []
         rows.append(Row(cells, "" if layer.selected else "dim"))
-    columns = [Column("layer"), Column("module"), *numbers("launches", *_KINDS, *times)]
-    return Table(columns, rows, only="screen")
+    columns = [Column("layer"), Column("module"), *numbers("launches"), *numbers(*_KINDS, spare=1), *numbers(*times)]
+    return Table(columns, rows, only="screen", most=_MOST_LAYERS)
 
 
-def _outside(title: str, launches: Sequence[Outside], *, timed: bool) -> Iterator[Block]:
+def _spread_line(run: Run) -> str | None:
+    """How much the selected layers differ in time, kind by kind."""
+    by_kind: dict[int, list[float]] = {}
+    for layer in run.layers:
+        if layer.selected and layer.kernel_us is not None:
+            by_kind.setdefault(layer.layer_kind, []).append(layer.kernel_us)
+    told = [
+        f"{counted(len(times), 'layer')} from {min(times):.2f} to {max(times):.2f} µs, median {median(times):.2f}"
+        for times in by_kind.values()
+        if len(times) > 1
+    ]
+    return f"Layer by layer: {'; '.join(told)}." if told else None
+
+
+#: Rows outside layers, and in no step, that a screen shows unasked.
+_MOST_OUTSIDE, _MOST_BEYOND = 12, 3
+
+
+def _outside(title: str, launches: Sequence[Outside], most: int, *, timed: bool) -> Iterator[Block]:
     if launches:
         columns = [Column(title), Column("launch"), *numbers("launches", *(["µs"] if timed else []))]
         rows = [Row([o.where, Name(o.short), f"{o.launches:g}", *([f"{o.us:.2f}"] if timed else [])]) for o in launches]
         yield Gap("screen")
-        yield Table(columns, rows, only="screen")
+        yield Table(columns, rows, only="screen", most=most)

@@ -124,6 +124,14 @@ class LayerKind(Struct, frozen=True, kw_only=True):
     kernels: Sequence[KindKernel]
 
 
+class Between(Struct, frozen=True, kw_only=True):
+    """A launch that runs eagerly behind nearly every step of a kind."""
+
+    name: Annotated[str, says("as it is shown.")]
+    kind: str
+    launches: Annotated[int, says("how often behind one step.")]
+
+
 class StepKind(Struct, frozen=True, kw_only=True):
     """Steps that do the same work; `outside` lies outside the layers, per step."""
 
@@ -135,6 +143,7 @@ class StepKind(Struct, frozen=True, kw_only=True):
     us_per_step: Us
     layers: Sequence[Layer]
     outside: Sequence[Outside]
+    between: Annotated[Sequence[Between], says("what runs behind these steps, in none.")]
 
 
 class Selected(Struct, frozen=True, kw_only=True):
@@ -283,6 +292,10 @@ def _kind(census: Census, kind: KindCensus, floor: Floor | None) -> StepKind:
         us_per_step=_us(kind.kind.gpu_ns, steps, census),
         layers=_layers(census, kind, floor),
         outside=[_outside(row, steps, census) for row in kind.outside.to_dict("records")],
+        between=[
+            Between(name=display(name), kind=op_kind, launches=number)
+            for (name, op_kind), number in kind.between.items()
+        ],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from profkit.reporters import Answer, send
@@ -12,9 +13,19 @@ _NAME_WIDTH = 80
 _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]()#+!|~"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
 
 
+#: What GitHub makes a mention, an issue or a link of, however it is escaped, unless a joiner that no one sees is there.
+_LINKED = re.compile(r"@(?=\w)|#(?=\d)|\bGH-(?=\d)|\w(?=://)|\bwww(?=\.)", re.IGNORECASE)
+
+
 def escape(text: str, width: int | None = None) -> str:
     """`text` as Markdown that shows it literally; its middle is left out where it is longer than `width`."""
-    return clean(text, width).translate(_SPECIAL).replace("@", "&#64;")
+    return _LINKED.sub("\\g<0>\u200d", clean(text, width)).translate(_SPECIAL)
+
+
+def code(text: str, width: int) -> str:
+    """`text` as a code span of a table's cell, in which nothing is markup."""
+    text = clean(text, width).replace("`", "'").replace("|", "\\|")
+    return f"`{text}`" if text.strip() else ""
 
 
 def write(answer: Answer) -> None:
@@ -50,7 +61,7 @@ def _table(block: Table) -> Iterator[str]:
     shown = [index for index, column in enumerate(block.columns) if column.only != "screen"]
     columns = [block.columns[index] for index in shown]
     if not block.continued:
-        yield _line([column.page_title or column.title for column in columns])
+        yield _line([block.title or columns[0].title, *(column.title for column in columns[1:])])
         yield _line(["---:" if column.number else "---" for column in columns])
     for row in block.rows:
         # A plus sign of a number stays as it is.
@@ -59,12 +70,12 @@ def _table(block: Table) -> Iterator[str]:
             for cell, column in zip((row.cells[index] for index in shown), columns, strict=True)
         ]
         if block.continued:
-            cells[0] = f"{columns[0].title}: {cells[0]}".rstrip(": ")
+            cells[0] = f"{block.title}: {cells[0]}".rstrip(": ")
         yield _line([f"**{cell}**" if cell and row.style == "total" else cell for cell in cells])
 
 
 def _text(cell: str | Name) -> str:
-    return escape(cell.text, _NAME_WIDTH) if isinstance(cell, Name) else escape(cell)
+    return code(cell.text, _NAME_WIDTH) if isinstance(cell, Name) else escape(cell)
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -82,6 +82,15 @@ def test_a_launch_more_between_launches_of_a_layer_belongs_to_it(bench: Bench) -
     assert census.ledger.unattributed == 0
 
 
+def test_a_model_of_more_layers_lends_nothing_to_some_of_them(bench: Bench) -> None:
+    # Which of its alike layers these are, no launch tells.
+    lender = step_recording([DENSE, *[MOE] * 20], outside="embed:700").rows
+    for layers in ([DENSE, *[MOE] * 19], [MOE] * 20, [MOE] * 3):
+        census = borrowed(bench, late(layers), lender)
+        assert [code for code, _ in said(census)] == ["borrowed-does-not-fit"]
+        assert "borrowed" not in census.methods
+
+
 def test_another_program_lends_nothing_and_that_is_said(bench: Bench) -> None:
     other = ["load:900 sort:3000 merge:5000 store:4000"] * 3
     census = borrowed(bench, late(other), step_recording(LAYERS, outside="embed:700").rows)

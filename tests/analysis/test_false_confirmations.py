@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from bench import Bench, codes, names, outputs, run_record
 from nsys_builder import Rows
 from recording import Graph, Op, step_recording
 
+from profkit.capture import outputs as recorded_outputs
+from profkit.capture.outputs import Raw
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Gates, Input
+from profkit.model.outputs import OutputNumbers
 
 FULL = "gemm:3000 combine/mask/a:900 combine/mask/b:900 combine/pack:1300"
 DROPPED = "gemm:3000 combine/pack:1300"
@@ -39,6 +44,45 @@ def test_launches_that_are_gone_elsewhere_are_never_nothing_else_moved(bench: Be
     comparison = bench.diff(step(FULL), step("combine/pack:1300", seed=1), scope="^combine", gates=Gates(2))
     assert "nothing-else-moved" not in codes(comparison)
     assert (comparison.verdict, codes(comparison)[0]) == ("inconclusive", "gone-unexplained")
+
+
+def known(value: float, layers: int = 4) -> dict[str, OutputNumbers]:
+    """Numbers of an output of each layer that holds nothing but `value`."""
+    filled = np.full((8, 16), value, np.float32)
+    raw = {f"layers.{i}/out": Raw("float32", filled.shape, filled.reshape(-1).view(np.uint8)) for i in range(layers)}
+    return recorded_outputs.numbers(raw, lambda own: own)
+
+
+@pytest.mark.parametrize(("value", "work"), [(1.0, "preserved"), (math.nan, "unknown"), (math.inf, "unknown")])
+def test_outputs_that_are_not_finite_tell_nothing(bench: Bench, value: float, work: str) -> None:
+    record = {"seed": 0, "digests": {"outputs": outputs(4)}}
+    sides = [
+        replace(bench.side(step(layer, seed=seed), label, record), numbers=known(value))
+        for seed, (label, layer) in enumerate((("before", FULL), ("after", DROPPED)))
+    ]
+    comparison = compare(*sides)
+    assert comparison.work == work
+    assert comparison.verdict == ("confirmed" if work == "preserved" else "inconclusive")
+
+
+@pytest.mark.parametrize(("before", "after", "work"), [(3, 4, "partly"), (4, 3, "lost")])
+def test_a_layer_whose_output_one_side_alone_has_is_not_checked_or_lost(
+    bench: Bench, before: int, after: int, work: str
+) -> None:
+    records = ({"seed": 0, "digests": {"outputs": outputs(n)}} for n in (before, after))
+    comparison = bench.diff(step(FULL), step(DROPPED, seed=1), records=tuple(records))
+    assert comparison.work == work
+    assert comparison.verdict == ("refuted" if work == "lost" else "inconclusive")
+
+
+@pytest.mark.parametrize("replays", [4, 40])
+def test_a_recording_of_another_length_has_lost_and_moved_nothing(bench: Bench, replays: int) -> None:
+    # The passes before the capture are as many in both, and so a larger share of few steps.
+    before = step_recording([FULL] * 4, replays=12, warm_up=True, jitter_ns=4).rows
+    after = step_recording([DROPPED] * 4, replays=replays, warm_up=True, jitter_ns=4, seed=1).rows
+    more = step_recording(["gemm:3000 combine/pack:1300 copy:500"] * 4, replays=replays, warm_up=True, seed=2).rows
+    assert bench.diff(before, after, gates=Gates(expect_removed=2)).verdict == "confirmed"
+    assert bench.diff(before, more, gates=Gates(expect_removed=1)).verdict == "confirmed"
 
 
 def serve(layer: str, between: str, *, seed: int = 0, inside: str = "") -> Rows:
@@ -75,6 +119,15 @@ def test_what_runs_eagerly_between_the_steps_is_not_lost_without_a_word(
     assert (comparison.verdict, said in codes(comparison)) == (verdict, True), comparison.reasons
 
 
+def test_no_step_is_faster_whose_work_runs_between_the_steps_now(bench: Bench) -> None:
+    before, after = serve(FULL, "sample:800"), serve(DROPPED, "sample:800 " + "a:900 b:900 " * 3, seed=1)
+    comparison = bench.diff(before, after, gates=Gates(expect_faster_percent=10))
+    assert (comparison.verdict, codes(comparison)[0]) == ("inconclusive", "faster-unknown")
+    assert comparison.net is not None
+    assert comparison.net.launches_per_step == 0
+    assert comparison.net.ns_per_step == pytest.approx(0, abs=50)
+
+
 def test_new_launches_fail_the_gate_on_removed_ones(bench: Bench) -> None:
     after = step_recording([DROPPED] * 3 + [f"{DROPPED} more:700 more:700"], replays=12, seed=1, jitter_ns=4).rows
     comparison = bench.diff(step(FULL), after, gates=Gates(expect_removed=2))
@@ -109,12 +162,13 @@ def test_a_gate_sees_the_one_layer_that_became_slower(bench: Bench) -> None:
     assert (comparison.verdict, codes(comparison)[0]) == ("refuted", "regression")
 
 
-def test_launches_that_only_left_their_ranges_have_not_moved_out(bench: Bench) -> None:
+def test_launches_that_only_left_their_ranges_are_not_gone_and_became_nothing(bench: Bench) -> None:
     # GIVEN as many launches outside the layers as there were inside
     after = step_recording([DROPPED] * 4, replays=12, seed=1, jitter_ns=4, outside=" ".join(["a:900 b:900"] * 4)).rows
     comparison = bench.diff(step(FULL), after)
-    assert comparison.verdict != "confirmed"
-    assert names(comparison, "moved") == []
+    assert comparison.verdict == "changed"
+    assert names(comparison, "moved") == ["a", "b"]
+    assert comparison.fusions == ()
 
 
 def test_a_whole_that_is_slower_is_not_neutral_because_no_part_shows_it(bench: Bench) -> None:

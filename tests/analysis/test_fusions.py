@@ -194,6 +194,19 @@ def test_two_stretches_are_two_fusions(bench: Bench) -> None:
     assert fusions(comparison) == [(["a", "b"], "gemm", "grew"), (["c", "d"], "pack", "grew")]
 
 
+def test_a_launch_that_absorbed_what_stood_on_both_sides_is_one_fusion(bench: Bench) -> None:
+    comparison = bench.diff(step("gemm a b pack:2000 c tail"), step("gemm pack:2900 tail", seed=1))
+    assert fusions(comparison) == [(["a", "b", "c"], "pack", "grew")]
+    assert comparison.fusions[0].ns_absorbed == pytest.approx(900, abs=20)
+
+
+def test_launches_of_another_stream_absorb_nothing(bench: Bench) -> None:
+    # On the side stream two became one; experts, on the main one, only lasts longer.
+    before = step("norm gate:900 silu:3000@8 mul:4000@8 experts:9000 sum:900")
+    after = step("norm gate:900 silu_mul:2600@8 experts:9800 sum:900", seed=1)
+    assert fusions(bench.diff(before, after)) == [(["silu", "mul"], "silu_mul", "new")]
+
+
 def test_the_numbers_of_a_fusion_are_per_layer_per_step(bench: Bench) -> None:
     comparison = bench.diff(step("a:500 b:700 pack:1000", jitter_ns=0), step("pack:1300", jitter_ns=0))
     fusion = comparison.fusions[0]

@@ -42,6 +42,17 @@ def test_equal_outputs_of_one_rank_do_not_vouch_for_another(bench: Bench, lack: 
     assert "Rank 1 of " in said
 
 
+def test_outputs_of_one_rank_do_not_name_the_layers_of_another(bench: Bench) -> None:
+    # GIVEN a second rank whose outputs name its first layer alone
+    told = [digests(out="x"), {"digests": {"outputs": {"layers.0/out": "y"}, "notes": {}}}]
+    sides = [
+        side(bench, label, *((rows(layer, rank), record(rank, label, seed=0, **told[rank])) for rank in range(2)))
+        for label, layer in (("before", BEFORE), ("after", AFTER))
+    ]
+    comparison = compare(*sides)
+    assert (comparison.verdict, comparison.work) == ("inconclusive", "partly")
+
+
 def test_one_rank_alone_has_no_skew_and_is_no_average(bench: Bench) -> None:
     for arm, layer in (("eager", BEFORE), ("fused", AFTER)):
         bench.run_directory(step_recording([layer] * 3, replays=4).rows, arm, **record(0, arm))

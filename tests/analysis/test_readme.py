@@ -21,7 +21,7 @@ def test_the_readme_shows_the_demos_output() -> None:
     runs = ROOT / "traces" / "dcp-combine"
     printed = io.StringIO()
     report = diff.report(profkit.diff(runs / "eager", runs / "fused"))
-    terminal.render(report, Console(file=printed, width=120, highlight=False))
+    terminal.render(report, Console(file=printed, width=100, highlight=False))
     blocks = (ROOT / "README.md").read_text(encoding="utf-8").split("```\n")
     shown = next(block for block in blocks if block.startswith("CONFIRMED"))
     assert lines(shown) == lines(printed.getvalue())

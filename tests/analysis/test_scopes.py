@@ -7,6 +7,8 @@ from bench import Bench, launches_by_layer
 from nsys_builder import DOMAIN, MARK, START_END, Kernel, Launch, Range, Rows
 from recording import Recording, step_recording
 
+from profkit.model.scope import place
+
 
 def eager(ranges: list[Range], launch_at: int = 50, tid: int = 100) -> Rows:
     """One eager kernel launched at `launch_at`."""
@@ -138,11 +140,38 @@ def test_the_innermost_range_that_names_a_layer_decides(bench: Bench) -> None:
         ("layers", None),
         ("layers.x", None),
         ("layers 3", None),
+        ("pipeline stage 0: layers.0-23", None),
+        ("run layers.0..23", None),
+        ("layers.0 to 7", None),
+        ("layers.3-attn", 3),
+        ("transformer.blocks.8.mlp", 8),
+        ("kv cache block_16 bs 8", None),
+        ("warm up blocks.128 of the pool", None),
     ],
 )
 def test_which_texts_name_a_layer(bench: Bench, text: str, number: int | None) -> None:
     layers = bench.count(eager([Range(text, 0, 100)])).chosen.layers
     assert layers["number"].tolist() == ([] if number is None else [number])
+
+
+@pytest.mark.parametrize(
+    ("around", "stack"),
+    [
+        ("draft_forward", "draft/layers."),
+        ("target decode", "target/layers."),
+        ("Llama3", "Llama#/layers."),
+        ("DeepseekV3ForCausalLM", "DeepseekV#ForCausalLM/layers."),
+        ("execute_context_0(0)_generation_8(8)", "layers."),
+        ("CUDAGraphWrapper", "layers."),
+        ("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE)", "layers."),
+        ("ProfilerStep#12", "layers."),
+        ("req 3f2a91", "layers."),
+    ],
+)
+def test_what_is_said_of_the_model_around_a_layer_names_its_stack(around: str, stack: str) -> None:
+    found = place((around, "layers.3.mlp")).layer
+    assert found is not None
+    assert (found.stack, found.number) == (stack, 3)
 
 
 def test_encoder_and_decoder_layers_stay_two(bench: Bench) -> None:
