@@ -4,12 +4,12 @@ lost, what the comparison leaves out, which run is odd."""
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from profkit.comparison.comparable import few_replays, lost_replays
 from profkit.comparison.model import Input, Launch, Reason
+from profkit.comparison.removal import likeness
 from profkit.counting import ranks
 from profkit.counting.ranks import unlike
 from profkit.model.census import Census, KindCensus
@@ -50,13 +50,13 @@ def _most_like(wanted: KindCensus, before: Census, after: Census) -> tuple[int |
     candidates = _with_layers(after)
     if not candidates:
         return None, None
-    likeness = {index: _likeness(wanted, after.kinds[index]) for index in candidates}
-    best = max(likeness.values())
-    alike = [index for index in candidates if best - likeness[index] < _TELLING]
+    like = {index: likeness(wanted, after.kinds[index]) for index in candidates}
+    best = max(like.values())
+    alike = [index for index in candidates if best - like[index] < _TELLING]
     named = [index for index in alike if wanted.kind.batch and after.kinds[index].kind.batch == wanted.kind.batch]
     if len(alike) == 1 or len(named) == 1:
         return (named or alike)[0], None
-    peers = [i for i in _with_layers(before) if _likeness(wanted, before.kinds[i]) > 1 - _TELLING]
+    peers = [i for i in _with_layers(before) if likeness(wanted, before.kinds[i]) > 1 - _TELLING]
     if len(peers) == len(alike):
         # The same number of graphs with the same kernels on both sides: batch sizes, captured in one order.
         position = _by_id(before, peers).index(before.default)
@@ -84,21 +84,6 @@ def _by_id(census: Census, indices: list[int]) -> list[int]:
         return word, int(digits) if digits.isdigit() else index
 
     return sorted(indices, key=number)
-
-
-def _likeness(one: KindCensus, other: KindCensus) -> float:
-    """Shared launches per step over all launches per step, by name."""
-    first, second = _launches(one), _launches(other)
-    union = sum((first | second).values())
-    return sum((first & second).values()) / union if union else 0.0
-
-
-def _launches(kind: KindCensus) -> Counter[tuple[str, str]]:
-    found: Counter[tuple[str, str]] = Counter()
-    for table in (kind.slots, kind.outside):
-        for canonical, op_kind, launches in zip(table["canonical"], table["op_kind"], table["launches"], strict=True):
-            found[canonical, op_kind] += round(launches / kind.kind.steps)
-    return found
 
 
 #: Diagnostics of a census by which ops are missing, doubled, not placed or perhaps in other layers, or run.json is of

@@ -6,11 +6,11 @@ from some of alike layers, or from outside them, is outside any claim and is tol
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import floor
+from math import ceil, floor
 
 from profkit.comparison.model import Gone, Group, Input, Launch, Row
 from profkit.model.census import KindCensus
@@ -63,7 +63,8 @@ def removal(
     for group, change in zip(chosen, changes, strict=True):
         for launch, by in change.items():
             (new if by > 0 else gone)[launch] += abs(by) * Fraction(group.layers, ranks)
-    elsewhere = _elsewhere(sides, censuses, rows)
+    in_step = _in_step(censuses, rows)
+    elsewhere = _elsewhere(sides, censuses, in_step)
     layers = Fraction(sum(group.layers for group in chosen), ranks)
     left = {launch: min(by, max(elsewhere.get(launch, Fraction()), Fraction())) for launch, by in gone.items()}
     moved = floor(sum(left.values(), Fraction()) / layers) if layers else 0
@@ -82,9 +83,10 @@ def removal(
                 float(-by - allowed),
             )
             for launch, by in elsewhere.items()
-            if -by > (allowed := new.get(launch, Fraction()) + _fused_alike(launch, gone, new, elsewhere))
+            if -by > (allowed := new.get(launch, Fraction()) + _fused_alike(launch, gone, new, in_step))
             and (launch in lost_outside or not work_preserved)
         ),
+        *_in_other_kinds(sides, censuses),
     ]
     lost = [-sum(change.values(), Fraction()) for change in changes]
     whole = {launch for launch, by in gone.items() if by and left[launch] == by} if moved else set()
@@ -95,13 +97,13 @@ def removal(
 def _fused_alike(launch: Launch, gone: PerStep, new: PerStep, elsewhere: PerStep) -> Fraction:
     """How many of a launch may be gone outside the layers because what the layers have in its place is new there too: a
     final norm that is fused as those of the layers are."""
-    return sum(
-        (
-            gone.get(launch, Fraction()) / number * elsewhere[other]
+    # Of several that are fused in a layer, one may hold a launch more than the mean.
+    return Fraction(
+        sum(
+            ceil(gone.get(launch, Fraction()) / number * elsewhere[other])
             for other, number in new.items()
             if elsewhere.get(other, 0) > 0
-        ),
-        Fraction(),
+        )
     )
 
 
@@ -114,17 +116,23 @@ def _change(group: Group, steps: tuple[int, int]) -> dict[Launch, Fraction]:
     }
 
 
+def _in_step(censuses: tuple[KindCensus, KindCensus], rows: Sequence[Row]) -> dict[Launch, Fraction]:
+    """After minus before of each name in the step, outside the selected layers."""
+    found: dict[Launch, Fraction] = defaultdict(Fraction)
+    for row in rows:
+        if not row.selected:
+            by = Fraction(row.launches_after, censuses[1].passes) - Fraction(row.launches_before, censuses[0].passes)
+            found[row.canonical, row.op_kind] += by
+    return found
+
+
 def _elsewhere(
-    sides: tuple[Input, Input], censuses: tuple[KindCensus, KindCensus], rows: Sequence[Row]
+    sides: tuple[Input, Input], censuses: tuple[KindCensus, KindCensus], in_step: PerStep
 ) -> dict[Launch, Fraction]:
     """After minus before of each name outside the selected layers: in the step, what there is more of in the rest of
     the recording, and what no longer runs between the steps."""
     passes = (censuses[0].passes, censuses[1].passes)
-    found: dict[Launch, Fraction] = defaultdict(Fraction)
-    for row in rows:
-        if not row.selected:
-            by = Fraction(row.launches_after, passes[1]) - Fraction(row.launches_before, passes[0])
-            found[row.canonical, row.op_kind] += by
+    found = defaultdict(Fraction, in_step)
     before, after = (side.beyond_steps for side in sides)
     between = [side.between_steps for side in sides]
     for launch in {**before, **after}:
@@ -148,6 +156,53 @@ def _lost_between(sides: tuple[Input, Input], passes: tuple[int, int]) -> dict[L
         fewer = Fraction(before[launch], passes[0]) - Fraction(after[launch], passes[1])
         by = min(number - between_after.get(launch, 0), fewer)
         found[launch] = max(by, Fraction())
+    return found
+
+
+def _in_other_kinds(sides: tuple[Input, Input], censuses: tuple[KindCensus, KindCensus]) -> list[Gone]:
+    """What replayed steps of other kinds lost, of more launches than the compared ones did: their graphs have the same
+    layers for other batches. Kinds that cannot be paired are no evidence."""
+    found: list[Gone] = []
+    compared = _change_of(censuses[0], censuses[1])
+    kinds = [
+        [k for k in s.census.kinds if k is not s.census.chosen and k.kind.replayed and len(k.layers)] for s in sides
+    ]
+    for before in kinds[0]:
+        alike = [likeness(before, after) for after in kinds[1]]
+        best = max(alike, default=0.0)
+        peers = [likeness(before, other) for other in kinds[0]]
+        if best == 0.0 or alike.count(best) > 1 or peers.count(max(peers)) > 1:
+            continue
+        after = kinds[1][alike.index(best)]
+        change = _change_of(before, after)
+        if change.total() < min(compared.total(), 0):
+            found += [
+                Gone(display(name), f"the steps of {before.kind.name}", float(min(compared[name, kind], 0) - by))
+                for (name, kind), by in change.items()
+                if by < min(compared[name, kind], 0)
+            ]
+    return found
+
+
+def _change_of(before: KindCensus, after: KindCensus) -> Counter[Launch]:
+    """After minus before of each name, a step."""
+    change = _per_step(after)
+    change.subtract(_per_step(before))
+    return change
+
+
+def likeness(one: KindCensus, other: KindCensus) -> float:
+    """Shared launches per step over all launches per step, by name."""
+    first, second = _per_step(one), _per_step(other)
+    union = (first | second).total()
+    return float((first & second).total() / union) if union else 0.0
+
+
+def _per_step(kind: KindCensus) -> Counter[Launch]:
+    found: Counter[Launch] = Counter()
+    for table in (kind.slots, kind.outside):
+        for canonical, op_kind, launches in zip(table["canonical"], table["op_kind"], table["launches"], strict=True):
+            found[canonical, op_kind] += round(launches / kind.passes)
     return found
 
 

@@ -161,7 +161,9 @@ def removed_sentence(comparison: Comparison) -> str:
     ]
     what = listed(told, _MOST_NAMES, " and ")
     net = comparison.net
-    step = "" if net is None else f" ({signed(net.launches_per_step, 0)} a step)"
+    alike = all(len(layers) in (0, comparison.ranks) for layers in by_count.values())
+    mean = "" if alike else " of a rank, on average"
+    step = "" if net is None else f" ({signed(net.launches_per_step, 0)} a step{mean})"
     if comparison.moved:
         step += (
             f"; {comparison.moved} more a layer now {'runs' if comparison.moved == 1 else 'run'} elsewhere in the step"

@@ -33,8 +33,8 @@ _TRITON_SPECIALISATION = re.compile(r"_(?=0)(?=(?:\d+e?[dc]){2})[\ddce]+$")
 #: Addresses and hashes that a code generator puts into names (CuTe DSL, CUTLASS Python): new in every process.
 _PER_RUN_HASH = re.compile(r"(?:_|@|at_)0x[0-9a-f]+|_(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{16,}(?=_|$)")
 #: One copy or set has another name in each profiler: ``memcpy DtoD``, ``Memcpy DtoD (Device -> Device)``.
-_COPY = re.compile(r"^memcpy\s*([A-Za-z]+to[A-Za-z]+|\w*)", re.IGNORECASE)
-_SET = re.compile(r"^memset\b", re.IGNORECASE)
+_COPY = re.compile(r"^memcpy(?:\s*([A-Za-z]+to[A-Za-z]+)\b|\s+(\w+)|\s*$)", re.IGNORECASE)
+_SET = re.compile(r"^memset(?=\s|$)", re.IGNORECASE)
 #: nsys writes a boolean template argument as ``(bool)1``.
 _TRUE, _FALSE = re.compile(r"(?<=[<,( ])true(?=[>, )])"), re.compile(r"(?<=[<,( ])false(?=[>, )])")
 _WORDS = re.compile(r"\b(?:const|void|volatile)\b")
@@ -64,7 +64,7 @@ def canonical(name: str) -> str:
     text = demangled(_ROCM_SUFFIX.sub("", name.strip()))
     copy = _COPY.match(text)
     if copy:
-        return f"memcpy {copy.group(1)}".rstrip()
+        return f"memcpy {copy.group(1) or copy.group(2) or ''}".rstrip()
     if _SET.match(text):
         return "memset"
     text = _TRITON_SPECIALISATION.sub("", text)
@@ -74,6 +74,7 @@ def canonical(name: str) -> str:
         return text
     text = _RETURN_TYPE.sub("", text)
     text = _ANONYMOUS.sub("{anon}", text)
+    text = _without_signatures(text)
     text = _LAMBDA_NSYS.sub(r"{lambda#\2}", text)
     text = _LAMBDA_DEMANGLED.sub(r"{lambda#\2}", text)
     text = _INTEGER_CAST.sub("", text)
@@ -109,6 +110,42 @@ def _demangler() -> Callable[..., int | None] | None:
             function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
             return function
     return None
+
+
+_ADDRESS = re.compile(r"&\((?=[A-Za-z_])")
+
+
+def _without_signatures(text: str) -> str:
+    """`text` with the functions that are template arguments as nsys has them: ``&silu<float>`` instead of Kineto's
+    ``&(float silu<float>(float const&))``."""
+    at = 0
+    while (found := _ADDRESS.search(text, at)) is not None:
+        end = _closing(text, found.end() - 1)
+        if end < 0:
+            return text
+        whole = text[found.end() : end]
+        # The parameters are the last parentheses, and the return type ends at the last blank outside of brackets.
+        depth, start, stop = 0, 0, len(whole)
+        for place, character in enumerate(whole):
+            if character == "(" and not depth and whole.endswith(")") and _closing(whole, place) == len(whole) - 1:
+                stop = place
+                break
+            depth += (character in "<([{") - (character in ">)]}")
+            start = place + 1 if character == " " and not depth else start
+        name = whole[start:stop]
+        text = f"{text[: found.start()]}&{name}{text[end + 1 :]}"
+        at = found.start() + 1
+    return text
+
+
+def _closing(text: str, opening: int) -> int:
+    """Where the parenthesis that opens there is closed; -1 where it is not."""
+    depth = 0
+    for place in range(opening, len(text)):
+        depth += (text[place] == "(") - (text[place] == ")")
+        if not depth:
+            return place
+    return -1
 
 
 def _without_parameters(text: str) -> str:

@@ -33,11 +33,17 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NUMBERS = re.compile(r"(?i)\b(?=[a-f]*\d)[0-9a-f]{6,}\b|\d+")
 
 
+#: What ends before a module's path in one text.
+_PATH = re.compile(r"[\s/:]")
+
+
 def _model(text: str) -> str:
     """What a range around a layer says of its model; "" where it says nothing."""
     words = [word for word in _WORD.findall(_NUMBERS.sub(" ", text)) if len(word) > 1]
     telling = [word for word in words if not _NO_MODEL.fullmatch(word)]
-    return _NUMBER.sub("#", text) if len(telling) == len(words) > 0 else " ".join(telling)
+    whole = text.strip(" /:")
+    one_word = len(telling) == len(words) > 0 and " " not in whole
+    return _NUMBER.sub("#", whole) if one_word else " ".join(telling)
 
 
 @dataclass(frozen=True)
@@ -87,8 +93,10 @@ def place(path: Sequence[str]) -> Place:
     match = matches[first]
     assert match is not None  # by the line that made `first`
     start, stop = match.span(1)
-    around = [_model(_WRAPPER.sub("", text)) for text in texts[:first]]
-    before = _NUMBER.sub("#", _WRAPPER.sub("", texts[first][:start]))
+    # The module's path keeps its numbers: ``groups.0.layers.1`` and ``groups.1.layers.1`` are two layers.
+    said = _WRAPPER.sub("", texts[first][:start])
+    before = _PATH.split(said)[-1]
+    around = [_model(_WRAPPER.sub("", text)) for text in (*texts[:first], said.removesuffix(before))]
     name = texts[first][:stop]
     return Place(
         layer=LayerKey("/".join([part for part in around if part] + [before]), int(match.group(1))),

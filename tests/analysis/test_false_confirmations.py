@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from bench import Bench, codes, names, outputs, run_record
 from nsys_builder import Rows
-from recording import Graph, Op, step_recording
+from recording import Graph, Op, Recording, step_recording
 
 from profkit.capture import outputs as recorded_outputs
 from profkit.capture.outputs import Raw
@@ -117,6 +117,30 @@ def test_what_runs_eagerly_between_the_steps_is_not_lost_without_a_word(
     gates = Gates(expect_removed=2) if layer == DROPPED else Gates()
     comparison = bench.diff(before, after, gates=gates)
     assert (comparison.verdict, said in codes(comparison)) == (verdict, True), comparison.reasons
+
+
+@pytest.mark.parametrize(
+    ("other_after", "verdict"),
+    [
+        (DROPPED, "confirmed"),
+        ("combine/pack:1300", "inconclusive"),
+    ],
+)
+def test_what_the_graph_of_another_batch_lost_is_lost(bench: Bench, other_after: str, verdict: str) -> None:
+    def both(first: str, second: str, seed: int) -> Rows:
+        recording = Recording(jitter_ns=4, seed=seed)
+        for layer, replays in ((first, 12), (f"{second} tail:400", 6)):
+            with recording.capture() as graph:
+                for number in range(3):
+                    with recording.range(f"layers.{number}"):
+                        recording.launch_all(layer)
+            recording.replay(recording.clone(graph), replays)
+        return recording.rows
+
+    comparison = bench.diff(both(FULL, FULL, 0), both(DROPPED, other_after, 1), gates=Gates(expect_removed=2))
+    assert comparison.verdict == verdict, comparison.reasons
+    if verdict == "inconclusive":
+        assert "gemm from the steps of graph" in comparison.reasons[0].message
 
 
 def test_no_step_is_faster_whose_work_runs_between_the_steps_now(bench: Bench) -> None:

@@ -136,3 +136,27 @@ def test_nsys_and_kineto_spell_the_kernels_of_one_program_alike() -> None:
 
     assert len(nsys) >= 11
     assert {canonical(n) for n in nsys} == {canonical(n) for n in kineto}
+
+
+def test_functions_as_template_arguments_are_the_same_in_every_profiler_and_tell_kernels_apart() -> None:
+    kineto = (
+        "void act_and_mul<c10::BFloat16, &(c10::BFloat16 vllm::silu<c10::BFloat16>(c10::BFloat16 const&, float))>(int)"
+    )
+    nsys = "void act_and_mul<c10::BFloat16, &vllm::silu<c10::BFloat16>>(T1 *, int)"
+    assert canonical(kineto) == canonical(nsys) == "act_and_mul<c10::BFloat16,&vllm::silu<c10::BFloat16>>"
+    assert canonical(kineto.replace("silu", "gelu")) != canonical(kineto)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Memcpy DtoD (Device -> Device)", "memcpy DtoD"),
+        ("MemcpyHtoD", "memcpy HtoD"),
+        ("memcpy_kernel<float>(float*)", "memcpy_kernel<float>"),
+        ("Memset (Device)", "memset"),
+        ("memset_kernel<int>(int*)", "memset_kernel<int>"),
+        ("f<&(cut", "f<&(cut"),
+    ],
+)
+def test_kernels_that_copy_and_set_are_no_copies_and_sets(name: str, expected: str) -> None:
+    assert canonical(name) == expected

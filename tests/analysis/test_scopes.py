@@ -174,6 +174,22 @@ def test_what_is_said_of_the_model_around_a_layer_names_its_stack(around: str, s
     assert (found.stack, found.number) == (stack, 3)
 
 
+@pytest.mark.parametrize(
+    ("text", "stack"),
+    [
+        ("model.groups.0.layers.1", "model.groups.0.layers."),
+        ("stage_1.layers.0", "stage_1.layers."),
+        ("step 12: layers.3", "layers."),
+        ("draft 7/layers.3", "draft/layers."),
+        ("bs8/model.layers.3", "model.layers."),
+    ],
+)
+def test_numbers_in_a_modules_path_are_its_own_and_others_are_ignored(text: str, stack: str) -> None:
+    found = place((text,)).layer
+    assert found is not None
+    assert found.stack == stack
+
+
 def test_encoder_and_decoder_layers_stay_two(bench: Bench) -> None:
     recording = Recording()
     with recording.capture() as graph:
