@@ -26,7 +26,7 @@ def find_fusions(
 
     In a stretch of removed and added launches, the added ones took the place of the removed ones: a fusion if they are
     fewer, else a mere replacement. Without an added one, the launch behind the stretch absorbed them if it was renamed,
-    has other registers or shared memory, or grew beyond noise, else the launch before it; a library's kernel never did.
+    has other registers or shared memory, or grew beyond noise and by enough, else the launch before it; a library's kernel never did.
     If neither did, the launch behind it is named only where the outputs prove that the work is still done. What went
     from some layers to others, as the same kernel or in a range of the same name, is part of no fusion.
 
@@ -85,7 +85,7 @@ def _of_lane(
                 fewer = _launches(added, after=True) / steps[1] < _launches(removed, after=False) / steps[0]
                 fusions.append(_fusion(removed, added, "new" if fewer else "replaced", layers, steps))
             else:
-                absorber, evidence = _absorber(behind, ahead, work_preserved)
+                absorber, evidence = _absorber(removed, behind, ahead, work_preserved)
                 if absorber is not None:
                     fusions.append(_fusion(removed, [absorber], evidence, layers, steps))
         position = end
@@ -125,7 +125,14 @@ def _kept(neighbour: Sequence[Finding]) -> Finding | None:
     return kept[0] if kept else None
 
 
-def _absorber(behind: Finding | None, ahead: Finding | None, work_preserved: bool) -> tuple[Finding | None, str]:
+#: A launch that lasted longer than this did more than begin and end; whoever took it in grew by this share of it.
+_LONG_NS, _LEAST_GROWTH = 5_000, 0.1
+
+
+def _absorber(
+    removed: Sequence[Finding], behind: Finding | None, ahead: Finding | None, work_preserved: bool
+) -> tuple[Finding | None, str]:
+    long = sum(-f.delta for f in removed if f.row.ns_before > _LONG_NS * f.row.launches_before)
     for neighbour in (behind, ahead):
         if neighbour is None or _LIBRARY.search(neighbour.row.recorded):
             continue
@@ -133,7 +140,7 @@ def _absorber(behind: Finding | None, ahead: Finding | None, work_preserved: boo
             return neighbour, "renamed"
         if neighbour.row.reshaped("registers", "shared_memory"):
             return neighbour, "rebuilt"
-        if neighbour.notable and neighbour.delta > 0:
+        if neighbour.notable and neighbour.delta > 0 and neighbour.delta >= _LEAST_GROWTH * long:
             return neighbour, "grew"
     if work_preserved and behind is not None:
         return behind, "adjacent"

@@ -79,11 +79,13 @@ class Input:
 
     @cached_property
     def beyond_steps(self) -> Counter[Launch]:
-        """Launches of all runs that are in no step, or in steps of other kinds than the one asked about."""
+        """Launches of all runs that are in no step, or in steps of other kinds than the one asked about: but for those
+        of other batches, which run the same layers in as many steps as there were."""
         found: Counter[Launch] = Counter()
         for census in (run.census for run in self.runs):
             tables = [census.beyond_steps]
-            tables += [table for k in census.kinds if k is not census.chosen for table in (k.slots, k.outside)]
+            others = [k for k in census.kinds if k is not census.chosen and not _of_another_batch(k, census.chosen)]
+            tables += [table for kind in others for table in (kind.slots, kind.outside)]
             for table in tables:
                 for name, kind, launches in zip(table["canonical"], table["op_kind"], table["launches"], strict=True):
                     found[str(name), str(kind)] += int(launches)
@@ -107,6 +109,14 @@ class Input:
     def independent_runs(self) -> int:
         """Jobs: the ranks of one are no independent runs."""
         return len(set(self.jobs))
+
+
+#: Steps that share so many of their launches are of one model.
+_ONE_MODEL = 0.5
+
+
+def _of_another_batch(kind: KindCensus, chosen: KindCensus) -> bool:
+    return kind.kind.replayed and len(kind.layers) > 0 and kind.likeness(chosen) >= _ONE_MODEL
 
 
 @dataclass(frozen=True)

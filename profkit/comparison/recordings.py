@@ -9,7 +9,6 @@ from fractions import Fraction
 
 from profkit.comparison.comparable import few_replays, lost_replays
 from profkit.comparison.model import Input, Launch, Reason
-from profkit.comparison.removal import likeness
 from profkit.counting import ranks
 from profkit.counting.ranks import unlike
 from profkit.model.census import Census, KindCensus
@@ -50,13 +49,13 @@ def _most_like(wanted: KindCensus, before: Census, after: Census) -> tuple[int |
     candidates = _with_layers(after)
     if not candidates:
         return None, None
-    like = {index: likeness(wanted, after.kinds[index]) for index in candidates}
+    like = {index: wanted.likeness(after.kinds[index]) for index in candidates}
     best = max(like.values())
     alike = [index for index in candidates if best - like[index] < _TELLING]
     named = [index for index in alike if wanted.kind.batch and after.kinds[index].kind.batch == wanted.kind.batch]
     if len(alike) == 1 or len(named) == 1:
         return (named or alike)[0], None
-    peers = [i for i in _with_layers(before) if likeness(wanted, before.kinds[i]) > 1 - _TELLING]
+    peers = [i for i in _with_layers(before) if wanted.likeness(before.kinds[i]) > 1 - _TELLING]
     if len(peers) == len(alike):
         # The same number of graphs with the same kernels on both sides: batch sizes, captured in one order.
         position = _by_id(before, peers).index(before.default)

@@ -168,9 +168,9 @@ def _in_other_kinds(sides: tuple[Input, Input], censuses: tuple[KindCensus, Kind
         [k for k in s.census.kinds if k is not s.census.chosen and k.kind.replayed and len(k.layers)] for s in sides
     ]
     for before in kinds[0]:
-        alike = [likeness(before, after) for after in kinds[1]]
+        alike = [before.likeness(after) for after in kinds[1]]
         best = max(alike, default=0.0)
-        peers = [likeness(before, other) for other in kinds[0]]
+        peers = [before.likeness(other) for other in kinds[0]]
         if best == 0.0 or alike.count(best) > 1 or peers.count(max(peers)) > 1:
             continue
         after = kinds[1][alike.index(best)]
@@ -186,24 +186,9 @@ def _in_other_kinds(sides: tuple[Input, Input], censuses: tuple[KindCensus, Kind
 
 def _change_of(before: KindCensus, after: KindCensus) -> Counter[Launch]:
     """After minus before of each name, a step."""
-    change = _per_step(after)
-    change.subtract(_per_step(before))
+    change = Counter(after.per_step)
+    change.subtract(before.per_step)
     return change
-
-
-def likeness(one: KindCensus, other: KindCensus) -> float:
-    """Shared launches per step over all launches per step, by name."""
-    first, second = _per_step(one), _per_step(other)
-    union = (first | second).total()
-    return float((first & second).total() / union) if union else 0.0
-
-
-def _per_step(kind: KindCensus) -> Counter[Launch]:
-    found: Counter[Launch] = Counter()
-    for table in (kind.slots, kind.outside):
-        for canonical, op_kind, launches in zip(table["canonical"], table["op_kind"], table["launches"], strict=True):
-            found[canonical, op_kind] += round(launches / kind.passes)
-    return found
 
 
 def _partial(groups: Sequence[Group], changes: Sequence[Mapping[Launch, Fraction]], ranks: int) -> list[Gone]:

@@ -309,17 +309,19 @@ def _removed(comparison: Comparison, expected: int) -> tuple[bool, Reason]:
     usual = lost.most_common(1)[0][0] if lost else 0.0
     holds = set(lost) == {float(expected)}
     gone = max(usual, 0)
-    told = f"{counted(gone, 'launch')} per layer {are(gone)} gone, net; {expected} {were(expected)} expected"
     unlike = next((layer for layer in comparison.layers if layer.removed != usual), None)
+    most = "" if unlike is None else "most of the layers, not all, have lost "
+    gone_net = f"{most}{counted(gone, 'launch')} {'each, net' if most else f'per layer {are(gone)} gone, net'}"
+    told = f"{gone_net}; {expected} {were(expected)} expected"
     if unlike is not None:
         counts = unlike.launches_before, unlike.launches_after
         mean = ", a mean over runs that differ" if any(n % 1 for n in counts) else ""
-        told += f"; but not from each: layer {unlike.name} has {counts[0]:.4g} → {counts[1]:.4g}{mean}"
+        told += f"; layer {unlike.name} has {counts[0]:.4g} → {counts[1]:.4g}{mean}"
     elif comparison.moved and not holds:
         told += f"; {comparison.moved} more a layer only moved: they run elsewhere in the step"
     elif usual < 0:
         told += f"; {counted(-usual, 'more launch')} a layer {are(-usual)} there"
-    return holds, Reason("expected-removal" if holds else "unexpected-removal", f"{told}.")
+    return holds, Reason("expected-removal" if holds else "unexpected-removal", f"{told[:1].upper()}{told[1:]}.")
 
 
 def _faster(comparison: Comparison, percent: float, said: Collection[str]) -> tuple[bool | None, Reason]:

@@ -121,6 +121,21 @@ class KindCensus:
         """Steps of single ranks: what sums are divided by for a number a step."""
         return self.kind.steps * self.ranks
 
+    @cached_property
+    def per_step(self) -> Counter[tuple[str, str]]:
+        """What one of these steps launches: canonical names and kinds of op, of one rank."""
+        found: Counter[tuple[str, str]] = Counter()
+        for table in (self.slots, self.outside):
+            launches = zip(table["canonical"], table["op_kind"], table["launches"], strict=True)
+            for canonical, op_kind, number in launches:
+                found[canonical, op_kind] += round(number / self.passes)
+        return found
+
+    def likeness(self, other: KindCensus) -> float:
+        """Shared launches of a step over all launches of both, by name."""
+        union = (self.per_step | other.per_step).total()
+        return (self.per_step & other.per_step).total() / union if union else 0.0
+
     @property
     def selected_layers(self) -> int:
         """How many layers the selection asks about."""

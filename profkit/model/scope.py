@@ -11,8 +11,8 @@ from dataclasses import dataclass
 #: ten digits, nor ``layers.0-23``, which are several. Caches and pools
 #: have blocks too, so the first word names those of a model.
 LAYER = re.compile(
-    r"(?:(?<![A-Za-z0-9_])(?:layers?[._]|h\.)|^(?:\S*[^A-Za-z0-9_\s])?blocks?[._])(\d{1,9})(?![A-Za-z0-9])"
-    r"(?!\s*(?:-|–|\.\.|,|to\b|and\b)\s*\d)",
+    r"(?:(?<![A-Za-z0-9_])(?<!\bof )(?:layers?[._]|h\.)|^(?:\S*[^A-Za-z0-9_\s])?blocks?[._])(\d{1,9})(?![A-Za-z0-9])"
+    r"(?!\s*(?:-|–|\.\.|[,:]|to\b|and\b)\s*\d)",
     re.IGNORECASE,
 )
 #: vLLM's layerwise ranges are the text of a dict; the module's path is its first value.

@@ -200,6 +200,11 @@ def test_a_launch_that_absorbed_what_stood_on_both_sides_is_one_fusion(bench: Be
     assert comparison.fusions[0].ns_absorbed == pytest.approx(900, abs=20)
 
 
+def test_a_launch_that_grew_by_a_thousandth_of_what_is_gone_absorbed_nothing(bench: Bench) -> None:
+    comparison = bench.diff(step("norm attention:80000 add:1500"), step("norm add:1650", seed=1))
+    assert comparison.fusions == ()
+
+
 def test_launches_of_another_stream_absorb_nothing(bench: Bench) -> None:
     # On the side stream two became one; experts, on the main one, only lasts longer.
     before = step("norm gate:900 silu:3000@8 mul:4000@8 experts:9000 sum:900")

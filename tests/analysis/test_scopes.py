@@ -143,6 +143,8 @@ def test_the_innermost_range_that_names_a_layer_decides(bench: Bench) -> None:
         ("pipeline stage 0: layers.0-23", None),
         ("run layers.0..23", None),
         ("layers.0 to 7", None),
+        ("layers.0:24", None),
+        ("capture of layers_24", None),
         ("layers.3-attn", 3),
         ("transformer.blocks.8.mlp", 8),
         ("kv cache block_16 bs 8", None),
