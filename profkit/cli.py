@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -442,6 +443,16 @@ def explain(code: Annotated[str, typer.Argument(help="As printed in brackets bef
 
 
 @app.command()
+def mcp() -> None:
+    """Answer agents: layers, diff, explain and doctor over the Model Context Protocol, on standard input and output."""
+    if find_spec("mcp") is None:
+        raise ProfkitError("profkit mcp needs the package mcp. Install it: pip install 'profkit[mcp]'")
+    from profkit.commands.mcp import serve
+
+    serve()
+
+
+@app.command()
 def scrub(
     source: Annotated[Path, typer.Argument(help="A run directory or a trace file.")],
     target: Annotated[Path, typer.Argument(help="Where to write.")],
@@ -488,7 +499,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(encoding="utf-8", errors="replace")
     own, trailing = split_command(sys.argv[1:] if arguments is None else arguments)
     if trailing.command is not None and own[:1] != ["capture"]:
-        own, trailing = [*own, *trailing.command], Trailing(None)
+        own, trailing = [*own, "--", *trailing.command], Trailing(None)
     # Through typer's own __call__ an unexpected exception would end with status 1.
     command = typer.main.get_command(app)
     try:

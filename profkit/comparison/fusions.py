@@ -26,7 +26,8 @@ def find_fusions(
 
     In a stretch of removed and added launches, the added ones took the place of the removed ones: a fusion if they are
     fewer, else a mere replacement. Without an added one, the launch behind the stretch absorbed them if it was renamed,
-    has other registers or shared memory, or grew beyond noise and by enough, else the launch before it; a library's kernel never did.
+    has other registers or shared memory, or grew beyond noise and by enough, else the launch before it; a library's
+    kernel never did.
     If neither did, the launch behind it is named only where the outputs prove that the work is still done. What went
     from some layers to others, as the same kernel or in a range of the same name, is part of no fusion.
 

@@ -34,6 +34,7 @@ class Answer:
         notes: what the blocks say, and neither the document nor the rows.
         details: a screen is to show all there is.
         figures: what a page draws.
+        next_steps: what the exit status means, and what to run next.
     """
 
     blocks: Callable[[], Iterable[Block]]
@@ -42,6 +43,7 @@ class Answer:
     notes: Sequence[str] = ()
     details: bool = False
     figures: Callable[[], Iterable[Figure]] = tuple
+    next_steps: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ REPORTS: tuple[Report, ...] = (
     Report("json", "json_text", ("layers", "diff", "sweep")),
     Report("csv", "csv_text", ("layers", "diff", "sweep")),
     Report("md", "markdown", ("layers", "diff")),
+    Report("brief", "brief", ("layers", "diff")),
 )
 
 

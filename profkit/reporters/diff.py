@@ -38,8 +38,27 @@ def answer(comparison: Comparison, *, details: bool = False) -> Answer:
         document=lambda: diff_document.report(comparison),
         records=lambda: diff_document.records(diff_document.report(comparison)),
         details=details,
+        next_steps=_next_steps(comparison),
         figures=lambda: figures.of_diff(comparison, diff_table.build(comparison)) if comparison.findings else (),
     )
+
+
+_EXIT = {
+    0: "the claim holds, or there is none",
+    1: "refuted",
+    3: "it cannot be told, which is no pass",
+}
+
+
+def _next_steps(comparison: Comparison) -> list[str]:
+    status = int(comparison.exit_code)
+    said = {reason.code for reason in comparison.reasons}
+    follow = "put the table into the pull request: --format md"
+    if comparison.verdict == "inconclusive" and "cannot-tell-work" in said:
+        follow = "capture both sides with profkit capture, whose outputs are compared; or claim --expect-removed N"
+    elif comparison.verdict in ("inconclusive", "refuted"):
+        follow = f"profkit explain {comparison.reasons[0].code}"
+    return [f"exit {status}: {_EXIT[status]}", f"next: {follow}"]
 
 
 def report(comparison: Comparison) -> Iterator[Block]:

@@ -26,7 +26,20 @@ def answer(runs: Sequence[Counted], floor_us: float | None = None, *, details: b
     document = layers_document.report(runs, floor_us)
     records = functools.partial(layers_document.records, document)
     drawn = (figure for run in document.runs for figure in figures.of_layers(run))
-    return Answer(lambda: report(document), lambda: document, records, details=details, figures=lambda: drawn)
+    return Answer(
+        lambda: report(document),
+        lambda: document,
+        records,
+        details=details,
+        figures=lambda: drawn,
+        next_steps=_next_steps(document),
+    )
+
+
+def _next_steps(document: LayersDocument) -> list[str]:
+    if any(run.refusal is not None for run in document.runs) or len(document.runs) != 1:
+        return []
+    return [f"next: profkit diff {document.runs[0].run} OTHER"]
 
 
 def report(document: LayersDocument) -> Iterator[Block]:
@@ -43,8 +56,7 @@ def report(document: LayersDocument) -> Iterator[Block]:
         text = f"Average of {average.runs} runs: {average.launches:g} launches and {us} a layer per step."
         yield Lines([text], only="screen")
     yield Lines([f"Unlike the others: {o.run}: {o.message}." for o in average.unlike], "warning", only="screen")
-    if timed and len(document.runs) == 1 and document.runs[0].layers:
-        yield Lines([f"Next: profkit diff {document.runs[0].run} OTHER"], "fine", only="screen")
+    yield Lines([f"N{step[1:]}" for step in _next_steps(document)], "fine", only="screen")
 
 
 def _run(run: Run) -> Iterator[Block]:
