@@ -150,3 +150,10 @@ def profkit_process(*arguments: str | Path) -> Output:
     command = [sys.executable, "-m", "profkit.cli", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False, timeout=60)
     return Output(done.returncode, done.stdout, done.stderr)
+
+
+def is_excerpt(shown: str, printed: str) -> bool:
+    """Whether the lines of `shown` stand in `printed` in this order; a line of its own with … stands for any number."""
+    rest = iter([line.rstrip() for line in printed.strip().splitlines()])
+    lines = [line.rstrip() for line in shown.strip().splitlines()]
+    return bool(lines) and all(line in rest for line in lines if line != "…")
