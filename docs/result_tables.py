@@ -115,9 +115,8 @@ def dsa_ratios() -> Lines:
         ("select, bounded", "select, full-width"),
     ):
         ratios = {point: times[after] / times[before] for point, times in arms.items()}
-        worst = max(ratios, key=lambda point, of=ratios: of[point])  # type: ignore[misc]
-        slower = sum(ratio > 1 for ratio in ratios.values())
-        yield _row(f"{after} / {before}", slower, f"{ratios[worst]:.3f}", _point(worst))
+        most, worst = max((ratio, point) for point, ratio in ratios.items())
+        yield _row(f"{after} / {before}", sum(ratio > 1 for ratio in ratios.values()), f"{most:.3f}", _point(worst))
 
 
 def dsa_medians() -> Lines:
@@ -189,21 +188,6 @@ def _told(points: Sequence[tuple[int, str, str, float]]) -> list[str]:
     return [str(points[0][0]), span, f"{better}, {worse} of {len(points)}"]
 
 
-def qsa_floors() -> Lines:
-    """The attention under h200 beside the floor of its bytes."""
-    bandwidth = _load("qsa-merges.json")["device"]["copy_bytes_per_second"]
-    yield from _head("rows, cache: entry", "MB", "floor, µs", "hot, µs", "floor / hot")
-    for region in _load("qsa-confirmation.json")["regions"]:
-        shapes = region["shapes"]
-        if shapes["q_heads"] != 12 or shapes["kv_heads"] != 1 or shapes["rows"] not in (4, 64, 512, 2048):
-            continue
-        entry = region["known"]["h200"]
-        us = next(one[3]["hot"][0] for one in region["timed"] if one[:3] == entry)
-        floor = region["least_bytes"] / bandwidth * 1e6
-        name = f"{shapes['rows']}, {shapes['dtype']}: {','.join(map(str, entry))}"
-        yield _row(name, f"{region['least_bytes'] / 1e6:.2f}", f"{floor:.2f}", f"{us:.1f}", f"{floor / us:.0%}")
-
-
 TABLES: Mapping[str, Callable[[], Lines]] = {
     "dcp-kernels": dcp_kernels,
     "dcp-choices": dcp_choices,
@@ -211,5 +195,4 @@ TABLES: Mapping[str, Callable[[], Lines]] = {
     "dsa-ratios": dsa_ratios,
     "dsa-medians": dsa_medians,
     "qsa-beside": qsa_beside,
-    "qsa-floors": qsa_floors,
 }
