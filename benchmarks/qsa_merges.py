@@ -62,13 +62,14 @@ def time_merges(rows: int, splits: int, device: Device) -> list[dict[str, Any]]:
     )
     gate = torch.randn(rows, HEADS, HEAD_DIM, device="cuda").bfloat16()
     out = torch.empty_like(gate)
-    graphs, compiled = {}, {}
+    # What the graphs work on must outlive them.
+    calls, graphs, compiled = {}, {}, {}
     launched = {name: merge or merge_for(splits) for name, merge in MERGES.items()}
     for name, merge in launched.items():
         kernel, grid, arguments, constants = merge_launch(partials, gate, out, merge)
-        call = partial(kernel[grid], *arguments, **constants)
-        compiled[name] = call()
-        graphs[name] = capture([call] * CALLS)
+        calls[name] = partial(kernel[grid], *arguments, **constants)
+        compiled[name] = calls[name]()
+        graphs[name] = capture([calls[name]] * CALLS)
     moved = merge_bytes(partials, gate, out)
     floor_us = device.floor_us(moved - out.numel() * 2, out.numel() * 2)
     return [
