@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -153,7 +154,6 @@ def profkit_process(*arguments: str | Path) -> Output:
 
 
 def is_excerpt(shown: str, printed: str) -> bool:
-    """Whether the lines of `shown` stand in `printed` in this order; a line of its own with … stands for any number."""
-    rest = iter([line.rstrip() for line in printed.strip().splitlines()])
-    lines = [line.rstrip() for line in shown.strip().splitlines()]
-    return bool(lines) and all(line in rest for line in lines if line != "…")
+    """Whether the words of `shown` stand in `printed` in this order; a line of its own with … stands for any number."""
+    parts = [" ".join(part.split()) for part in re.split(r"^…$", shown.strip(), flags=re.MULTILINE)]
+    return re.search(".*".join(map(re.escape, parts)), " ".join(printed.split())) is not None
