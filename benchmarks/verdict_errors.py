@@ -1,5 +1,6 @@
-"""How often profkit's verdicts err: on captures repeated on one machine (record_pool.sh), and on simulated ones.
+"""How often profkit's verdicts err: on captures repeated on one machine, and on simulated ones.
 
+    profkit capture dcp-combine --variant eager --against fused --pairs 28 -o DIRECTORY
     python benchmarks/verdict_errors.py --pool DIRECTORY... --keep pool.npz    recorded; keeps the censuses' times
     python benchmarks/verdict_errors.py --kept pool.npz                        the same from what was kept
     python benchmarks/verdict_errors.py --simulate                             processes made of the shipped runs

@@ -1,9 +1,10 @@
-"""Writes what the docs say of JSON documents from the types that describe them: field tables and JSON schemas.
+"""Writes what can be computed into the docs: JSON schemas, field tables, codes, and the tables of the results.
 
     python docs/generate.py
 
-The tables stand between ``<!-- generated -->`` and ``<!-- end -->``. What a row says is the description in the field's
-``Meta``; fields without one need no words. A test fails where a file is not what this writes.
+Tables stand between ``<!-- generated NAME -->`` and ``<!-- end -->``. What a row of a field table says is the
+description in the field's ``Meta``; fields without one need no words. A test fails where a file is not what this
+writes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import inspect as types
+from result_tables import TABLES
 
 from profkit.model.codes import codes
 from profkit.model.run import RunRecord
@@ -30,7 +32,7 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "profkit.sweep/2": Sweep,
     "profkit.run/1": RunRecord,
 }
-_MARKED = re.compile(r"(<!-- generated -->\n).*(<!-- end -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- generated ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def files() -> dict[Path, str]:
@@ -39,9 +41,14 @@ def files() -> dict[Path, str]:
         DOCS / "schemas" / f"{name.replace('/', '-')}.json": json.dumps(schema(document), indent=1) + "\n"
         for name, document in DOCUMENTS.items()
     }
-    page = DOCS / "json.md"
+    made = {name: "\n".join(table()) for name, table in TABLES.items()}
+    made["documents"] = tables(LayersDocument, DiffDocument, Sweep)
+    made["run"] = tables(RunRecord)
+    for page in (path for path in DOCS.rglob("*.md") if path.name != "codes.md"):
+        text = page.read_text(encoding="utf-8")
+        if _MARKED.search(text):
+            found[page] = _MARKED.sub(lambda match: f"{match[1]}\n{made[match[2]]}\n{match[3]}", text)
     found[DOCS / "codes.md"] = _codes()
-    found[page] = _MARKED.sub(lambda match: f"{match[1]}\n{tables()}\n{match[2]}", page.read_text(encoding="utf-8"))
     return found
 
 
@@ -76,9 +83,8 @@ def _summaries(value: object) -> object:
     }
 
 
-def tables() -> str:
-    """What the types of the page's documents say, each type once: first the documents, then by name."""
-    documents: list[type] = [LayersDocument, DiffDocument, Sweep]
+def tables(*documents: type) -> str:
+    """What the types of these documents say, each type once: first the documents, then by name."""
     wanted = list(documents)
     for kind in wanted:
         found = dict.fromkeys(inner for field in _fields(kind) for inner in _records(field.type))

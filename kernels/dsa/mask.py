@@ -51,7 +51,9 @@ _MOST_EARLY_ROWS = 132
 def tuned_mask(rows: int, width: int) -> MaskLaunch:
     """The launch that is used where none is given: larger tiles where there are enough of them to fill the device.
 
-    Where rows alone are twice enough, each is one program, and a tile of 4096 is mostly idle in short ones.
+    Where rows alone are twice enough, each is one program, and a tile of 4096 is mostly idle in short ones: on an H200
+    1024 rows with 512 live columns take 2.61 us with it and 2.14 with 2048. Of 52 rows of a million columns the total
+    of 1024 takes 1.8 us with 512 live and 66.3 with all, 8192 as in #57459 takes 5.9 and 62.6 to 64.5.
     """
     large = rows < 2 * _ENOUGH_PROGRAMS <= 2 * rows * -(-width // 4096)
     policy = ProgramPolicy(floor=1, total=1024)

@@ -33,6 +33,8 @@ class ScoreLaunch:
 
 
 PR_SCORES = ScoreLaunch(PR_POLICY, tile=128, warps=4, wide=False, early_columns=0)
+#: On an H200, 52 rows of a million columns, all and 512 of them live: 59.2 and 2.3 us. With a total of 1024 63.8 and
+#: 1.77; with tiles of 256, too large for few and short rows, 60.1 and 1.84; with tiles of 512 65.6 and 2.09.
 TUNED_SCORES = ScoreLaunch(ProgramPolicy(floor=1, total=2048), tile=128, warps=4, wide=True, early_columns=1 << 18)
 
 

@@ -3,6 +3,10 @@
 A token's latent row, ``LATENT + ROPE`` wide, is its key for every head; its first LATENT entries are its value. One
 program takes a block of heads of one row over one split of the row's tokens, so the score and value products run on
 tensor cores and each latent is read once per block of heads. Nothing is atomic: equal inputs give equal bits.
+
+It is a background and no contender: at the defaults of `mla-step` it takes 84.5 us a layer on an H200, 4.6 times the
+floor of its bytes, at 141 TFLOP/s. Of a second block of 64 heads only 32 exist, and Triton 3.6 has both warpgroups of a
+program compute the whole score product.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ TABLES: Mapping[str, Table] = {
             *((64, 4, 4), (32, 2, 1), (32, 2, 1), (64, 1, 2)),
         ),
     ),
-    # Made by benchmarks/qsa_table.py of the sweep in docs/results/qsa-attention-h200.md, and confirmed by another run.
+    # Made by benchmarks/qsa_table.py of the sweep in docs/results/qsa-attention-h200.md, at one size in each region,
+    # and confirmed by another run of these. Between them it is slower in places: by up to 1.8 times at 16 pairs of fp8.
     # Six entries are those of sm_90 or default, since nothing beat the better one in its region without losing there.
     "h200": Table(
         "tuned on an H200, which has 132 multiprocessors",

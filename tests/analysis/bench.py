@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -150,3 +151,9 @@ def profkit_process(*arguments: str | Path) -> Output:
     command = [sys.executable, "-m", "profkit.cli", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False, timeout=60)
     return Output(done.returncode, done.stdout, done.stderr)
+
+
+def is_excerpt(shown: str, printed: str) -> bool:
+    """Whether the words of `shown` stand in `printed` in this order; a line of its own with … stands for any number."""
+    parts = [" ".join(part.split()) for part in re.split(r"^…$", shown.strip(), flags=re.MULTILINE)]
+    return re.search(".*".join(map(re.escape, parts)), " ".join(printed.split())) is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -21,12 +21,9 @@ ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "traces" / "dcp-combine"
 
 
-def test_the_docs_are_made_from_the_types() -> None:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
+def test_the_docs_are_made_from_the_types_and_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    generate = importlib.import_module("generate")
     stale = [path.name for path, text in generate.files().items() if path.read_text(encoding="utf-8") != text]
     assert stale == [], "run python docs/generate.py"
 
