@@ -53,7 +53,8 @@ def write(answer: Answer, file: Path) -> None:
 def _shown(blocks: Iterable[Block]) -> Iterable[dict[str, Any]]:
     """The blocks of a screen, with the columns of a page: as many as there are, to sort by."""
     for block in blocks:
-        if isinstance(block, Gap) or (not isinstance(block, Title | Notes) and block.only == "page"):
+        warning = isinstance(block, Lines) and block.style == "warning"
+        if isinstance(block, Gap) or (not isinstance(block, Title | Notes) and block.only == "page" and not warning):
             continue
         if isinstance(block, Title):
             yield {"kind": "title", "text": block.text, "verdict": block.verdict}

@@ -90,6 +90,7 @@ def _run(run: Run) -> Iterator[Block]:
     if behind:
         names = listed([f"{launch.launches} × {launch.name}" for launch in behind], _NAMED)
         yield Lines([f"Of these, run eagerly behind each step reported: {names}."], only="screen", detail=True)
+    yield Lines([f"{run.refusal.code}: {run.refusal.message}" if run.refusal else None], "warning", only="page")
     yield Notes(list(dict.fromkeys((warning.code, warning.message) for warning in run.warnings)), warning=True)
     yield Gap("screen")
 

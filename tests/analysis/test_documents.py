@@ -62,4 +62,4 @@ def test_a_report_is_one_file_and_one_line(bench: Bench, tmp_path: Path, monkeyp
     finally:
         sys.modules.pop("profkit.reporters.toy", None)
     assert "toy" not in reporters.formats("sweep")
-    assert "There are: text, json, csv, md, toy." in profkit("layers", path, "--format", "xml").stderr
+    assert "There are: text, json, csv, md, brief, toy." in profkit("layers", path, "--format", "xml").stderr
