@@ -91,7 +91,7 @@ def test_layers_have_a_page_with_and_without_layers(tmp_path: Path) -> None:
     assert text.count('class="slot floor"') == 8
     assert "Where the step&#39;s time goes" in text
     flat = step_trace(tmp_path / "flat.sqlite", ["a b c d"], layer_range="part {i}", replays=3)
-    assert "cannot be told" in page(tmp_path / "flat.html", "layers", flat)
+    assert "No layers can be told" in page(tmp_path / "flat.html", "layers", flat)
 
 
 BROWSER = """
