@@ -46,7 +46,7 @@ class Report:
             raise ProfkitError(
                 f"{self.html} exists and will not be overwritten. Choose another --html, or add --force."
             )
-        reporters.check_page(self.html, "plotly")
+        reporters.check_page(self.html, "plotly", force=force)
 
 
 def sweep(

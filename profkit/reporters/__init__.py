@@ -91,11 +91,12 @@ def find(name: str, command: Command) -> Report:
     raise ProfkitError(f"--format {name!r} is unknown. There are: {', '.join(formats(command))}.")
 
 
-def check_page(file: Path, package: str) -> None:
+def check_page(file: Path, package: str, *, force: bool = False) -> None:
     """Refuse a file for ``--html`` that could not be written after the work, or that is no page.
 
     Args:
         package: what makes the page.
+        force: replace what is no page too.
 
     Raises:
         ProfkitError: there is something else of that name, no directory for it, or no such package.
@@ -106,7 +107,7 @@ def check_page(file: Path, package: str) -> None:
         raise ProfkitError(f"--html {file} is a device or a pipe, which cannot be replaced. Give a file.")
     if not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
         raise ProfkitError(f"Cannot write {file}: {file.parent} is no directory that can be written to.")
-    if os.path.lexists(file) and not _is_page(file):
+    if os.path.lexists(file) and not force and not _is_page(file):
         raise ProfkitError(f"{file} exists and is no HTML page. Choose another --html.")
     if find_spec(package) is None:
         raise ProfkitError(f"--html needs {package}, which is not installed. Install it: pip install 'profkit[html]'")

@@ -81,21 +81,21 @@ def markdown_tables(text: str) -> Tables:
 
 
 def text_tables(text: str) -> Tables:
-    """The same of the terminal's table, whose rows end in six numbers and perhaps an interval."""
-    numbers = r"[−+]?[\d,]+(?:\.\d\d)?"
-    row = re.compile(rf"^.*?\s+({numbers})\s+({numbers})\s+({numbers})\s+({numbers})\s+({numbers})\s+({numbers})"
-                     rf"(?:\s+{numbers} … {numbers})?\s*$")  # fmt: skip
+    """The same of the terminal's table, whose rows end in launches and µs of both sides, and their change."""
+    n = r"([−+]?[\d,]+(?:\.\d\d)?)"
+    row = re.compile(rf"^.*?\s+{n} → {n}\s+{n} → {n}\s+{n}(?:\s+{n} … {n})?\s*$")
     found: Tables = []
     rows: list[list[Fraction]] | None = None
     for line in text.splitlines():
-        if "µs before" in line:
+        if re.search(r"status\s+launches\s+µs\s+change", line):
             rows = []
         elif rows is not None:
             match = row.match(line)
             if match is None:  # a table outside the layers ends without a total
                 rows = None
                 continue
-            rows.append([number(g) for g in match.groups()])
+            before, after, *us = (number(g) for g in match.groups()[:5])
+            rows.append([before, after, after - before, *us])
             if line.split()[0] == "total":
                 found.append((rows[:-1], rows[-1]))
                 rows = None
@@ -104,7 +104,7 @@ def text_tables(text: str) -> Tables:
 
 def _assert_table_adds_up(comparison: Comparison) -> None:
     table = diff_table.build(comparison)
-    groups = [group for group in comparison.groups if group.selected]
+    groups = sorted((group for group in comparison.groups if group.selected), key=lambda group: -group.layers)
     for group, part in zip(groups, table.parts, strict=True):
         for column in ("us_before", "us_after", "us_change", "launches_before", "launches_after", "launches_change"):
             assert sum(getattr(r, column) for r in part.rows) == getattr(part.total, column), column
@@ -136,7 +136,7 @@ def test_launches_of_a_third_of_the_layers_add_up(bench: Bench) -> None:
     before = step_recording(["gemm a b c", "gemm", "gemm"], replays=4).rows
     comparison = bench.diff(before, step_recording(["gemm"] * 3, replays=4).rows)
     # THEN no count is a fraction: the layers that have them and the ones that have not stand apart
-    (first, first_total), (_, other_total) = markdown_tables(markdown.render(diff.report(comparison)))
+    (_, other_total), (first, first_total) = markdown_tables(markdown.render(diff.report(comparison)))
     assert first_total[0] == sum(r[0] for r in first) == 4
     assert other_total[0] == 1
 
