@@ -184,7 +184,10 @@ def capture_command(command: Sequence[str], options: Options, output: Path, *, f
             except ProfkitError as error:
                 warnings.append(MessageRecord(code="outputs-not-read", message=str(error)))
         if not _holds_gpu_work(directory / kept.trace):
-            why = "The command launched nothing on a GPU while it was recorded: the trace holds no kernel and no copy."
+            why = (
+                "The trace holds no kernel and no copy: the command launched none while it was recorded, or the "
+                "process that did was killed before the profiler had saved them. Let a server's processes end."
+            )
             warnings.append(MessageRecord(code=NO_GPU_WORK, message=why))
         if exit_code != 0:
             why = f"The command ended with exit status {exit_code}."

@@ -223,7 +223,7 @@ def net_effect(
     elif untraced is not None:
         whole, basis = untraced.before_us * 1e3, "untraced step"
     else:
-        whole, basis = float(before.step_span_ns.mean()), "traced step"
+        whole, basis = float(np.median(before.step_span_ns)), "traced step"
     return Net(
         launches_per_layer=launches[1] / per[1] - launches[0] / per[0],
         launches_per_step=whole_launches[1] / steps[1] - whole_launches[0] / steps[0] + between[0],

@@ -140,10 +140,17 @@ def traces_in(directory: Path) -> list[RunFile]:
             f"{directory} holds no run.json (looked three levels deep) and no trace{held}. Give a run directory, a "
             "trace file, or a directory of traces."
         )
+    ranked = [path for path in traces if _RANK_IN_NAME.search(path.name)]
     notes = []
-    if others:
-        told = f"{counted(len(others), 'file')} in {directory.name} {are(len(others))} no trace and not read"
-        notes = [Diagnostic("files-not-read", f"{told}: {listed(others)}.")]
+    for left, why in (
+        (others, "no trace"),
+        (set(traces) - set(ranked) if ranked else (), "of no rank, as others are,"),
+    ):
+        if left:
+            names = sorted(path if isinstance(path, str) else path.name for path in left)
+            told = f"{counted(len(names), 'file')} in {directory.name} {are(len(names))} {why} and not read"
+            notes.append(Diagnostic("files-not-read", f"{told}: {listed(names)}."))
+    traces = ranked or traces
     ranks_of = _ranks_by_name(directory, traces)
     return [
         RunFile(f"{directory.name}/{path.name}", path, None, rank=rank, notes=notes if index == 0 else ())

@@ -74,6 +74,15 @@ def test_what_is_no_trace_is_named(bench: Bench) -> None:
     ]
 
 
+def test_the_trace_of_a_servers_front_beside_its_ranks_is_named_and_left(bench: Bench) -> None:
+    files = ("dp0_pp0_tp0_rank0.179.sqlite", "vm_2477.async_llm.179.sqlite")
+    (run,) = layers_of(traces(bench, "profiles", BEFORE, *files))["runs"]
+    assert run["run"] == f"profiles/{files[0]}"
+    assert [w["message"] for w in run["warnings"] if w["code"] == "files-not-read"] == [
+        f"1 file in profiles is of no rank, as others are, and not read: {files[1]}."
+    ]
+
+
 def test_a_directory_without_a_trace_is_one_error(bench: Bench) -> None:
     directory = bench.directory / "empty"
     directory.mkdir()

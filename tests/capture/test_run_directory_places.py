@@ -105,7 +105,7 @@ def test_an_export_that_cannot_be_read_is_no_run(tmp_path: Path, fault: str, mes
 def test_a_command_that_used_no_gpu_is_told_so_and_not_to_count_layers(tmp_path: Path) -> None:
     done = profkit("capture", "-o", "run", "--", "true", cwd=tmp_path, **NSYS)
     assert done.returncode == 0
-    assert "warning: no-gpu-work: The command launched nothing on a GPU" in done.stderr
+    assert "warning: no-gpu-work: The trace holds no kernel and no copy" in done.stderr
     assert "profkit layers" not in done.stderr
 
 
