@@ -33,7 +33,6 @@ app = typer.Typer(
     name="profkit",
     help="Per-layer launch accounting for CUDA-graph and HIP-graph replays, and a diff that judges a kernel fusion.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from html import escape
 from typing import Literal
 
 import numpy as np
@@ -377,7 +378,7 @@ class StepTimes:
         return abs(self.delta_us) > max(self.half_us, thresholds.min_share * self.before_us)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The result of a diff. `findings` and what follows are empty where the two cannot be compared.
 
@@ -462,6 +463,15 @@ class Comparison:
     def with_status(self, *statuses: Status) -> list[Finding]:
         """The selected layers' findings that have one of `statuses`."""
         return [f for f in self.findings if f.status in statuses]
+
+    def __repr__(self) -> str:
+        why = f": {self.reasons[0].message}" if self.reasons else ""
+        return f"Comparison({self.before.label} → {self.after.label}, {self.verdict}, work {self.work}{why})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, and the findings."""
+        table = self.to_pandas().to_html(max_rows=40, index=False) if self.findings else ""
+        return f"<p>{escape(repr(self))}</p>{table}"
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a finding: launches and microseconds per layer per step, outside the selected layers per step.

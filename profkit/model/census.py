@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 
 import numpy as np
 import numpy.typing as npt
@@ -142,7 +143,7 @@ class KindCensus:
         return int(self.layers["selected"].sum())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Census:
     """What a trace holds, counted. `default` indexes `kinds`.
 
@@ -182,6 +183,19 @@ class Census:
         if not self.kinds:
             raise CannotTellError("no-steps", f"{self.info.source} has no step: {self.info.profiler} recorded no ops.")
         return self.kinds[self.default]
+
+    def __repr__(self) -> str:
+        found = (
+            f"{len(self.chosen.layers)} layers in {self.chosen.kind.steps} × {self.chosen.kind.name}, "
+            if self.kinds
+            else ""
+        )
+        return f"Census({self.info.source}: {found}{self.ledger.ops:,} ops, {self.ledger.unattributed:,} unattributed)"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the launches of each layer."""
+        table = self.to_pandas().to_html(max_rows=40, index=False) if self.kinds else ""
+        return f"<p>{escape(repr(self))}</p>{table}"
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a launch slot of the chosen kind of step, launches and microseconds per step.

@@ -140,7 +140,7 @@ class Info:
     diagnostics: Sequence[Diagnostic] = field(default_factory=tuple)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """One recording. Column meanings and dtypes: `OPS`, `LAUNCHES`, `RANGES`, `NODES`.
 
@@ -157,6 +157,10 @@ class Trace:
     nodes: pd.DataFrame
     info: Info
     set_aside: pd.DataFrame
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(getattr(self, name)):,} {name}" for name in ("ops", "launches", "ranges", "nodes"))
+        return f"Trace({self.info.source}, {self.info.profiler}: {sizes})"
 
 
 def table(schema: Mapping[str, str], columns: Mapping[str, Any] | None = None) -> pd.DataFrame:

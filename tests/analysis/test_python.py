@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from bench import Bench
 from bench import profkit as command
-from recording import step_recording
+from recording import Op, step_recording
 
 import profkit
 
@@ -23,6 +23,17 @@ OPTIONS = [
     pytest.param({"anchor": "nvjet"}, id="anchor"),
     pytest.param({"steps": "^replay", "graph": "graph 2"}, id="steps and graph"),
 ]
+
+
+def test_what_is_shown_of_a_result_is_short_and_names_are_text_in_a_notebook(bench: Bench) -> None:
+    path = bench.path(step_recording([[Op("<script>", 900), Op("b", 900)]] * 3, replays=3).rows)
+    trace, census, comparison = profkit.open(path), profkit.census(path), profkit.diff(path, path)
+    assert repr(trace) == f"Trace({path}, Nsight Systems 2025.1.1: 18 ops, 9 launches, 7 ranges, 12 nodes)"
+    assert repr(census) == f"Census({path}: 3 layers in 3 × graph 2, 18 ops, 0 unattributed)"
+    assert repr(comparison).startswith("Comparison(0.sqlite → 0.sqlite, neutral, work unknown: The same launches")
+    for result in (census, comparison):
+        assert "&lt;script&gt;" in result._repr_html_()
+        assert "<script>" not in result._repr_html_()
 
 
 def test_no_module_takes_the_place_of_a_function() -> None:
