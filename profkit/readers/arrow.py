@@ -433,6 +433,8 @@ class Database(Tables):
         from adbc_driver_sqlite import dbapi
 
         rows = {name: self._rows_of(name) for name in self.tables & {table, *_QUOTED.findall(source)}}
+        if table not in rows:
+            raise ProfkitError(f"{self._place(table)}: there is no such table. {_AGAIN}")
         left = rows[table]
         option = adbc_driver_sqlite.StatementOptions.BATCH_ROWS.value
         try:

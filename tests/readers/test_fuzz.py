@@ -252,8 +252,8 @@ _ODD: Sequence[Any] = (
 
 
 def _mutate_tables(tables: Tables, dice: random.Random) -> None:
-    name = dice.choice(list(tables))
-    columns = tables[name]
+    name = dice.choice(list(tables) or [""])
+    columns = tables.get(name)
     if not columns:
         return
     column = dice.choice(list(columns))
@@ -266,7 +266,8 @@ def _mutate_tables(tables: Tables, dice: random.Random) -> None:
         case 1:
             del columns[column]
         case 2:
-            columns[dice.choice([column.upper(), column + "2", "", dice.choice(list(columns))])] = columns.pop(column)
+            name = dice.choice([column.upper(), column + "2", "", dice.choice(list(columns))])
+            columns[name] = columns.pop(column)
         case 3:
             columns[column] = [dice.choice(_ODD)] * rows
         case 4 | 5 | 6:
@@ -474,6 +475,7 @@ def _problems(seed: Path, mutant: Path, ops: int | None, cut: bool) -> Iterator[
     folder, target = mutant.parent, mutant.parent / "scrubbed"
     before = sorted(folder.iterdir())
     sides = [seed, mutant] if len(mutant.name) % 2 else [mutant, seed]
+    code = 2
     for arguments in (["layers", mutant, "--format", "json"], ["diff", *sides], ["scrub", mutant, target]):
         command, began = arguments[0], time.process_time()
         try:
@@ -481,6 +483,7 @@ def _problems(seed: Path, mutant: Path, ops: int | None, cut: bool) -> Iterator[
         except Exception as error:  # noqa: BLE001 - whatever a user would see as a defect of profkit
             last = [f for f in traceback.extract_tb(error.__traceback__) if "profkit" in f.filename][-1]
             yield f"{command}: {type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {error}"
+            code = 2
             continue
         if (took := time.process_time() - began) > SECONDS:
             yield f"{command}: took {took:.1f} s"
