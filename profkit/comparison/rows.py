@@ -11,7 +11,7 @@ import pandas as pd
 
 from profkit.comparison.align import ABSENT, scope_column
 from profkit.comparison.model import Group, Launch, Row
-from profkit.model.census import EXTENT, SHAPE, KindCensus, held_by_layer
+from profkit.model.census import EXTENT, EXTENTS, SHAPE, KindCensus, held_by_layer
 from profkit.model.names import display
 from profkit.model.trace import NONE
 
@@ -222,9 +222,15 @@ def _named_sums(table: pd.DataFrame, by_step: Ints, where: str) -> dict[Launch, 
             recorded=str(group["name"].iloc[0]),
             launches=int(group["launches"].sum()),
             step_ns=by_step[group.index.to_numpy()].sum(axis=0).astype(np.int64),
-            shape={name: " + ".join(sorted({str(value) for value in group[name]})) for name in ("grid", "bytes")},
+            shape={name: _extent(group, column, name) for column, name in EXTENTS.items()},
         )
     return found
+
+
+def _extent(group: pd.DataFrame, column: str, name: str) -> str:
+    """All grids, or bytes, of launches of one name; "" where the recording does not say of one."""
+    told = [str(value) for value in group[column if column in group else name]]
+    return "" if not {"", str(NONE)}.isdisjoint(told) else ", ".join(sorted(told))
 
 
 def _rows_by_name(sides: Sequence[Mapping[Launch, _NamedSum]], steps: tuple[int, int], *, outside: bool) -> list[Row]:

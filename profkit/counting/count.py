@@ -26,6 +26,7 @@ from profkit.errors import NothingSelectedError, ProfkitError
 from profkit.model import names as kernel_names
 from profkit.model.census import (
     EAGER,
+    EXTENTS,
     IN_GRAPH,
     SHAPE,
     UNATTRIBUTED,
@@ -450,7 +451,7 @@ _NUMBER = re.compile(r"\d+")
 
 def _outside_layers(ops: _PlacedOps, rows: Ints, step: Ints, steps: int) -> tuple[pd.DataFrame, Ints]:
     """`KindCensus.outside` and `KindCensus.outside_ns` of the ops at `rows`, in the steps `step`."""
-    table, codes = _by_place(ops, rows)
+    table, codes = _by_place(ops, rows, steps)
     weights = ops.end[rows] - ops.start[rows]
     ns = np.bincount(codes * steps + step, weights=weights, minlength=len(table) * steps).astype(np.int64)
     return table, ns.reshape(len(table), steps)
@@ -478,11 +479,29 @@ def _ledger_and_beyond(ops: _PlacedOps) -> tuple[Ledger, pd.DataFrame]:
     ns |= {"ops": int(duration.sum()), "warm_up": int(duration[warm_up].sum())}
     counts = {name: int(mask.sum()) for name, mask in masks.items()}
     ledger = Ledger(ops=len(duration), **counts, warm_up=int(warm_up.sum()), set_aside=len(ops.trace.set_aside), ns=ns)
-    beyond, _ = _by_place(ops, np.flatnonzero(~in_step), warm_up=True)
+    beyond, _ = _by_place(ops, np.flatnonzero(~in_step), 1, warm_up=True)
     return ledger, beyond
 
 
-def _by_place(ops: _PlacedOps, rows: Ints, *, warm_up: bool = False) -> tuple[pd.DataFrame, Ints]:
+def _extents(ops: _PlacedOps, rows: Ints, codes: Ints, groups: int, name: str, steps: int) -> list[str]:
+    """Of each group of ops all that they have in a column of `SHAPE`, and how often a step: ``64x1x1 × 2``. "" where
+    the recording does not say of one."""
+    values, labels = ops.shape[name]
+    if values is None or not len(rows):
+        return [""] * groups
+    distinct, value = np.unique(values[rows], return_inverse=True)
+    pair, number = np.unique(codes * len(distinct) + value.reshape(-1), return_counts=True)
+    found: list[list[str] | None] = [[] for _ in range(groups)]
+    for key, count in zip(pair.tolist(), number.tolist(), strict=True):
+        group, own = divmod(key, len(distinct))
+        told = str(distinct[own]) if labels is None else labels[int(distinct[own])]
+        parts = found[group]
+        if parts is not None:
+            found[group] = None if told in ("", str(NONE)) else [*parts, f"{told} × {count / steps:g}"]
+    return ["" if parts is None else ", ".join(sorted(parts)) for parts in found]
+
+
+def _by_place(ops: _PlacedOps, rows: Ints, steps: int, *, warm_up: bool = False) -> tuple[pd.DataFrame, Ints]:
     """Ops outside layers, grouped by where they are and by name, in order of first appearance. Ranges that differ
     only in their numbers (one a step, say) are one place."""
     scope, method = ops.attribution.scope[rows].astype(np.int64), ops.attribution.method[rows]
@@ -500,6 +519,8 @@ def _by_place(ops: _PlacedOps, rows: Ints, *, warm_up: bool = False) -> tuple[pd
     table.insert(0, "where", pd.Series([[*fixed, *labels][w] for w in where[first]], dtype=object))
     table["launches"] = np.bincount(codes, minlength=len(unique))
     table = table.assign(**_shapes(ops, rows, codes, first, np.arange(len(unique))))
+    for column, name in EXTENTS.items():
+        table[column] = pd.Series(_extents(ops, rows, codes, len(unique), name, steps), dtype=object)
     weights = ops.end[rows] - ops.start[rows]
     table["ns"] = np.bincount(codes, weights=weights, minlength=len(unique)).astype(np.int64)
     return table, codes.astype(np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from profkit.model.census import SHAPE, Census, KindCensus
+from profkit.model.census import EXTENTS, SHAPE, Census, KindCensus
 from profkit.model.run import RankRecord, RunRecord
 from profkit.model.steps import StepKind
 from profkit.model.trace import Diagnostic, Trace, joint_key
@@ -148,7 +148,7 @@ def _behind(jobs: Sequence[KindCensus]) -> KindCensus:
         [c.outside.assign(rank=c.outside.get("rank", 0)) for c in jobs],
         [c.outside_ns for c in jobs],
         ["rank", "where", "canonical", "op_kind"],
-        ["name", *SHAPE],
+        ["name", *SHAPE, *EXTENTS],
     )
     layers = jobs[0].layers.copy()
     sums = sum(w * c.layers[_SUMS].to_numpy() for w, c in zip(weights, jobs, strict=True))

@@ -16,6 +16,7 @@ from profkit.capture import outputs as recorded_outputs
 from profkit.capture.outputs import Raw
 from profkit.comparison.compare import compare
 from profkit.comparison.model import Gates, Input
+from profkit.counting.count import take_census
 from profkit.model.outputs import OutputNumbers
 
 FULL = "gemm:3000 combine/mask/a:900 combine/mask/b:900 combine/pack:1300"
@@ -141,6 +142,21 @@ def test_what_the_graph_of_another_batch_lost_is_lost(bench: Bench, other_after:
     assert comparison.verdict == verdict, comparison.reasons
     if verdict == "inconclusive":
         assert "gemm from the steps of graph" in comparison.reasons[0].message
+
+
+def test_one_of_several_launches_of_a_name_outside_the_layers_that_has_another_grid_is_seen(bench: Bench) -> None:
+    trace = bench.trace(step_recording(["gemm pack"] * 3, replays=4, outside="embed embed embed").rows)
+    nodes = sorted(trace.ops["node"][trace.ops["name"] == "embed"].unique().tolist())
+
+    def side(*grids: int) -> Input:
+        of_node = dict(zip(nodes, grids, strict=True))
+        grid = [of_node.get(node, 4) for node in trace.ops["node"].tolist()]
+        return Input("side", take_census(replace(trace, ops=trace.ops.assign(grid_x=grid, grid_y=1, grid_z=1))))
+
+    assert compare(side(8, 8, 16), side(8, 16, 8)).verdict == "neutral"
+    comparison = compare(side(8, 8, 16), side(8, 17, 16))
+    assert comparison.verdict == "changed"
+    assert "grid 16x1x1 × 1, 8x1x1 × 2 → 16x1x1 × 1, 17x1x1 × 1, 8x1x1 × 1" in comparison.reasons[0].message
 
 
 def test_no_step_is_faster_whose_work_runs_between_the_steps_now(bench: Bench) -> None:
