@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import ProfkitError
-from profkit.model.trace import NONE, OP_DETAIL, OP_KINDS, OPS, Diagnostic, Process, Trace
+from profkit.model.trace import NONE, OP_DETAIL, OP_KINDS, OPS, Diagnostic, Info, Process, Trace
 from profkit.model.wording import are, counted
 from profkit.readers.events import Columns, EventRows, nests
 from profkit.readers.rows import broken_rows
@@ -24,6 +24,8 @@ _DIRECTIONS = {
     "DEVICE_TO_DEVICE": "DtoD",
     "HOST_TO_HOST": "HtoH",
 }
+#: The start of a row whose profiler wrote none: after every end, so that it is known to be broken.
+UNWRITTEN = int(np.iinfo(np.int64).max)
 _CLONE = re.compile(r"( \[clone \.kd\]|\.kd)$")
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -102,7 +104,7 @@ class RocmRows(EventRows):
         """The recording from all rows added.
 
         Args:
-            path, format_name, profiler: see `EventRows.trace`.
+            path, format_name, profiler: see `Info`.
             agents: index to name of the GPUs.
             output: rocprofv3's name of the format.
 
@@ -110,17 +112,20 @@ class RocmRows(EventRows):
             ProfkitError: there is no row.
         """
         if not self.found:
-            raise ProfkitError(f"{path}: no kernel, copy, launch or marker. Record with: {record_with(output)}")
+            raise ProfkitError(
+                f"{path}: no kernel, copy, launch or marker in this file. Open that of the kernels of the same run, or "
+                f"record with: {record_with(output)}"
+            )
         self._mark_nested()
-        return self.trace(
-            path,
-            format_name,
+        info = Info(
+            source=str(path),
+            format=format_name,
             vendor="amd",
             profiler=profiler,
             devices=_device_names(agents, np.unique(self.ops["device"]).tolist()),
-            processes=[Process(self._pids.get(owner, max(owner, NONE))) for owner in self.owners],
-            without_ops="The files hold host rows only, no op of a GPU.",
+            processes=tuple(Process(self._pids.get(owner, max(owner, NONE))) for owner in self.owners),
         )
+        return self.trace(info, without_ops="The files hold host rows only, no op of a GPU.")
 
     def _mark_nested(self) -> None:
         """Column `nested` of the ranges: what may be a push/pop range."""

@@ -182,13 +182,15 @@ def _dump_parquet(path: Path, tables: Tables) -> None:
     for file in path.glob("*.parquet"):
         file.unlink()
     for name, columns in tables.items():
-        pq.write_table(pa.table({column: _arrow(values) for column, values in columns.items()}), path / f"{name}.parquet")
+        pq.write_table(
+            pa.table({column: _arrow(values) for column, values in columns.items()}), path / f"{name}.parquet"
+        )
 
 
 def _arrow(values: Sequence[Any]) -> pa.Array:
     kinds = {type(value) for value in values if value is not None}
     large = [v for v in values if isinstance(v, int) and not -(1 << 63) <= v < 1 << 63]
-    if kinds <= {int} and not large or len(kinds) == 1 and kinds <= {float, bool, bytes}:
+    if (kinds <= {int} and not large) or (len(kinds) == 1 and kinds <= {float, bool, bytes}):
         return pa.array(values)
     if kinds == {int} and not any(v is not None and not 0 <= v < 1 << 64 for v in values):
         return pa.array(values, pa.uint64())
@@ -222,8 +224,30 @@ def _dump_csv(path: Path, tables: Tables) -> None:
 
 _ODD: Sequence[Any] = (
     *(None, 0, 1, -1, 2, True, 0.5, 1e300, float("inf"), float("nan"), "", "7", "7.0", "x", "layers.0", "\x00", "a\nb"),
-    *((1 << 31) - 1, 1 << 31, (1 << 63) - 1, 1 << 63, -(1 << 63), (1 << 64) - 1, 1 << 64, 10**30, b"\xff\xfe", "x" * 5000),
-    *("é" * 40, "\ud800", 'quo"te,comma', "=1+1", "\x1b[31m", "layers.99999999999999999999", "nan", "9" * 30, b"7", "١"),
+    *(
+        (1 << 31) - 1,
+        1 << 31,
+        (1 << 63) - 1,
+        1 << 63,
+        -(1 << 63),
+        (1 << 64) - 1,
+        1 << 64,
+        10**30,
+        b"\xff\xfe",
+        "x" * 5000,
+    ),
+    *(
+        "é" * 40,
+        "\ud800",
+        'quo"te,comma',
+        "=1+1",
+        "\x1b[31m",
+        "layers.99999999999999999999",
+        "nan",
+        "9" * 30,
+        b"7",
+        "١",
+    ),
 )
 
 
