@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow test-all mutants lint clean
+.PHONY: demo test test-slow test-all mutants fuzz lint clean
 
 # Analysis alone, as a user without a GPU installs it.
 $(VENV)/.analysis: pyproject.toml
@@ -39,6 +39,11 @@ test-slow: $(VENV)/.dev
 # Ten times as many mutants of recorded runs as the tests make; about ten minutes.
 mutants: $(VENV)/.dev
 	MUTANTS=5000 $(BIN)/python -m pytest -n auto -rP tests/analysis/test_mutants.py
+
+# Damaged files of every format through every command: so many, from number FUZZ_FROM on. The tests make 300.
+FUZZ ?= 5000
+fuzz: $(VENV)/.dev
+	FUZZ=$(FUZZ) $(BIN)/python -m pytest -n auto tests/readers/test_fuzz.py
 
 test-all: test test-slow
 

@@ -67,7 +67,6 @@ class Integers:
         optional: whether the table may have none of `sources`.
         dtype: of the result; a value beyond it is an error.
         zero_is_null: whether a 0 means "none" too.
-        summed: the value is the sum of `sources` instead, of which the table must have all.
     """
 
     sources: tuple[str, ...]
@@ -75,12 +74,10 @@ class Integers:
     dtype: str = "int64"
     optional: bool = False
     zero_is_null: bool = False
-    summed: bool = False
 
     def within(self, columns: Set[str]) -> Integers:
         """The same of the sources that are among `columns`."""
-        known = tuple(source for source in self.sources if source in columns)
-        return replace(self, sources=() if self.summed and known != self.sources else known)
+        return replace(self, sources=tuple(source for source in self.sources if source in columns))
 
 
 #: What rows of other tables refer to.
@@ -172,9 +169,7 @@ def _integers(batch: pa.RecordBatch, column: Integers, origin: Origin) -> npt.ND
     parts = [as_int64(batch.column(source), source, origin) for source in column.sources]
     if column.zero_is_null:
         parts = [pc.if_else(pc.equal(part, 0), pa.scalar(None, pa.int64()), part) for part in parts]
-    value = parts[0]
-    for part in parts[1:]:
-        value = pc.add(value, part) if column.summed else pc.coalesce(value, part)
+    value = pc.coalesce(*parts)
     if column.default is not None:
         value = value.fill_null(column.default)
     if value.null_count:
@@ -184,7 +179,7 @@ def _integers(batch: pa.RecordBatch, column: Integers, origin: Origin) -> npt.ND
     if narrow.dtype != whole.dtype and not (narrow == whole).all():
         index = int(np.flatnonzero(narrow != whole)[0])
         bits = 8 * narrow.dtype.itemsize
-        raise origin.misfit(index, " + ".join(column.sources), str(whole[index]), f"an integer of {bits} bits")
+        raise origin.misfit(index, " or ".join(column.sources), str(whole[index]), f"an integer of {bits} bits")
     return narrow
 
 

@@ -62,12 +62,13 @@ _WARNING = 2
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
 _COPY_KINDS |= {10: "PtoP", 11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD"}
 _DETAIL = {
-    result: Integers(sources, NONE, "int32", optional=True, summed=len(sources) > 1)
-    for result, sources in {
-        **{f"grid_{axis}": (f"grid{axis.upper()}",) for axis in "xyz"},
-        **{f"block_{axis}": (f"block{axis.upper()}",) for axis in "xyz"},
-        "registers": ("registersPerThread",),
-        "shared_memory": ("staticSharedMemory", "dynamicSharedMemory"),
+    name: Integers((source,), NONE, "int32", optional=True)
+    for name, source in {
+        **{f"grid_{axis}": f"grid{axis.upper()}" for axis in "xyz"},
+        **{f"block_{axis}": f"block{axis.upper()}" for axis in "xyz"},
+        "registers": "registersPerThread",
+        "static": "staticSharedMemory",
+        "dynamic": "dynamicSharedMemory",
     }.items()
 }
 #: The names of an export's tables, which must be no views.
@@ -184,6 +185,9 @@ class _Export:
         if self._rows.detail:
             wanted |= _DETAIL if kind == "kernel" else {"bytes": Integers(("bytes",), NONE, optional=True)}
         columns = self._with_process(self._tables.integers(name, wanted))
+        if "static" in columns:
+            static, dynamic = (columns[part].astype(np.int64) for part in ("static", "dynamic"))
+            columns["shared_memory"] = np.where((static == NONE) | (dynamic == NONE), NONE, static + dynamic)
         columns["stream"] = streams_of_contexts(columns["device"], columns.pop("context"), columns["stream"])
         return columns
 

@@ -186,7 +186,7 @@ class _Reader:
             registers = {i: s.arch_vgpr_count for i, s in symbols.items()}
             columns["registers"] = integers([registers.get(d.kernel_id, NONE) for d in dispatches])
             columns["shared_memory"] = _column(dispatches, "group_segment_size")
-        self._rows.add_ops("kernel", self._owners(len(records)), columns)
+        self._rows.add_ops("kernel", self._owner, columns)
 
     def _copies(self, records: list[_Record]) -> None:
         def device(record: _Record) -> int:
@@ -199,7 +199,7 @@ class _Reader:
             "device": integers([device(r) for r in records]),
             "stream": integers([NONE if r.stream_id is None else r.stream_id.handle for r in records]),
         }
-        self._rows.add_ops("memcpy", self._owners(len(records)), columns)
+        self._rows.add_ops("memcpy", self._owner, columns)
 
     def _launches(self, records: list[_Record]) -> None:
         called = [(r, self._operation(r)[1]) for r in records]
@@ -208,7 +208,7 @@ class _Reader:
         columns = self._common([r for r, _ in chosen])
         columns["api"] = integers([apis[name] for _, name in chosen])
         columns["name"] = self._rows.call_names.codes([call_name(name) for _, name in chosen])
-        self._rows.add_launches(self._owners(len(chosen)), columns)
+        self._rows.add_launches(self._owner, columns)
 
     def _markers(self, records: list[_Record]) -> None:
         messages = {m.key: m.value for m in self._process.strings.marker_api}
@@ -221,7 +221,7 @@ class _Reader:
         columns = self._common([r for r, _, _ in chosen])
         columns["text"] = self._rows.texts.codes([text for _, _, text in chosen])
         columns["crosses"] = integers([call.startswith("roctxRangeSt") for _, call, _ in chosen])
-        self._rows.add_ranges(self._owners(len(chosen)), columns)
+        self._rows.add_ranges(self._owner, columns)
 
     def _operation(self, record: _Record) -> tuple[str, str]:
         """Domain and call of an API record, from the indices that it holds."""
@@ -242,9 +242,6 @@ class _Reader:
             "graph": integers([_handle(r.graph_exec_id) or NONE for r in records]),
             "node": integers([_handle(r.graph_node_id) or NONE for r in records]),
         }
-
-    def _owners(self, length: int) -> npt.NDArray[np.int64]:
-        return np.full(length, self._owner, np.int64)
 
 
 def _column(records: Sequence[object], attribute: str) -> npt.NDArray[np.int64]:
