@@ -120,15 +120,24 @@ def split_broken(ops: pd.DataFrame, broken: npt.NDArray[np.bool_]) -> tuple[pd.D
     if broken.any():
         ops = ops[~broken].reset_index(drop=True)
     process, start, end = (ops[name].to_numpy() for name in ("process", "start", "end"))
-    later = np.zeros(max(len(ops) - 1, 0), np.bool_)
-    for key in (end, start, process):
-        later = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & (later | (key is end)))
-    if later.all():
+    if not len(ops) or _is_sorted(process, start, end):
         return ops, set_aside
     # Kernels and copies of one process are sorted runs already, which a stable sort merges.
     one = (process == process[0]).all()
-    order = np.lexsort((end, start) if one else (end, start, process))
+    order = np.argsort(start, kind="stable") if one else np.lexsort((start, process))
+    if not _is_sorted(process[order], start[order], end[order]):
+        order = np.lexsort((end, start, process))
     return ops.iloc[order].reset_index(drop=True), set_aside
+
+
+def _is_sorted(*keys: npt.NDArray[Any]) -> bool:
+    """Whether the rows with these keys, the first one first, are in order."""
+    tied = np.ones(len(keys[0]) - 1, np.bool_)
+    for key in keys:
+        if (tied & (key[1:] < key[:-1])).any():
+            return False
+        tied &= key[1:] == key[:-1]
+    return True
 
 
 def sound_launches(launches: pd.DataFrame, broken: npt.NDArray[np.bool_], *, only_outer: bool = True) -> pd.DataFrame:
