@@ -377,6 +377,8 @@ class Database(Tables):
         self._size = file.stat().st_size
         self.uri = f"file:{quote(str(file.resolve()))}?mode=ro&immutable=1"
         self._counted: dict[str, int] = {}
+        #: Table and column of those that are declared to hold integers.
+        self._integral: set[tuple[str, str]] = set()
         try:
             # Another thread ends what takes too long.
             self._sqlite = sqlite3.connect(self.uri, uri=True, check_same_thread=False)
@@ -431,13 +433,16 @@ class Database(Tables):
             timer.cancel()
 
     def _names(self, table: str) -> Iterable[str]:
-        return (str(row[1]) for row in self.rows(f"PRAGMA table_info({quoted(table)})"))
+        columns = self.rows(f"PRAGMA table_info({quoted(table)})")
+        self._integral |= {(table, str(row[1])) for row in columns if "INT" in str(row[2]).upper()}
+        return [str(row[1]) for row in columns]
 
     def _batches(
         self, table: str, integers: Sequence[str], texts: Sequence[str], where: OneOf | Like | None
     ) -> Iterator[pa.RecordBatch]:
         columns = [*map(quoted, integers), *_selected_texts({name: quoted(name) for name in texts})]
-        conditions = _conditions(where) if where else self._halves(table)
+        integral = where is not None and (table, where.column) in self._integral
+        conditions = _conditions(where, integral=integral) if where else self._halves(table)
         # The second half is read while the first is converted.
         with ThreadPoolExecutor(1) as pool:
             first, *others = (self._query(table, columns, condition) for condition in conditions)
@@ -601,15 +606,21 @@ def _with_nulls(batches: Iterable[pa.RecordBatch], texts: Iterable[str]) -> Iter
         yield batch
 
 
-def _conditions(where: OneOf | Like) -> list[str]:
-    """SQL conditions that choose the rows of `where`, one part after the other."""
+def _conditions(where: OneOf | Like, *, integral: bool) -> list[str]:
+    """SQL conditions that choose the rows of `where`, one part after the other.
+
+    Args:
+        integral: whether its column is declared to hold integers. In another an integer may stand as a text, which
+            equals no integer.
+    """
     column = quoted(where.column)
     if isinstance(where, Like):
         begins, ends = (f"'{_glob_literal(text)}'" for text in (where.begins, where.ends))
         return [f"WHERE {column} GLOB {begins} || '*' || {ends}"]
     values = [str(int(value)) for value in where.values]
     chunks = [values[first : first + _CHUNK] for first in range(0, len(values), _CHUNK)] or [[]]
-    return [f"WHERE {column} IN ({', '.join(chunk)})" for chunk in chunks]
+    number = column if integral else f"CAST({column} AS INTEGER)"
+    return [f"WHERE {number} IN ({', '.join(chunk)})" for chunk in chunks]
 
 
 def _glob_literal(text: str) -> str:

@@ -84,7 +84,7 @@ _TABLES: Mapping[str, _Admitted] = {
         f"{_CALL} eventType rangeId category color endGlobalTid domainId",
         texts="text",
         references="textId",
-        where=f"eventType IN ({PUSH_POP}, {START_END}, {DOMAIN})",
+        where=f"CAST(eventType AS INTEGER) IN ({PUSH_POP}, {START_END}, {DOMAIN})",
         needs="eventType",
     ),
     "TARGET_INFO_GPU": _Admitted(
