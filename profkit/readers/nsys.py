@@ -140,6 +140,11 @@ class _Export:
         nodes = self._nodes()
         if NVTX in self._tables.tables:
             self._add_ranges()
+        for name in sorted(t for t in self._tables.tables if t.startswith(NVTX) and t != NVTX):
+            message = (
+                f"The ranges in the table {name} are left out: profkit knows {NVTX} alone. Export the report again."
+            )
+            self._rows.notes.append(Diagnostic("unknown-ranges", message))
         self._rows.notes += self._profiler_warnings()
         info = Info(
             source=str(self._tables.path),
