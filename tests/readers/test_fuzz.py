@@ -8,6 +8,7 @@ its format and number name it. The tests make a few hundred; ``make fuzz FUZZ=10
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 import gzip
 import io
@@ -297,7 +298,7 @@ def _mutate_json(value: Any, dice: random.Random) -> Any:
     """`value` with one change somewhere below it."""
     inner = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
     if not inner or dice.random() < 0.08:
-        return dice.choice(_JSON_ODD)
+        return copy.deepcopy(dice.choice(_JSON_ODD))
     place = dice.choice(inner)
     match dice.randrange(12):
         case 0 if isinstance(value, dict):
