@@ -103,19 +103,6 @@ def _trace(tables: Tables, format_name: str, *, detail: bool) -> Trace:
     return _Export(tables, detail=detail).trace(format_name)
 
 
-def _place_on_thread(
-    process: npt.NDArray[Any], thread: npt.NDArray[Any], start: npt.NDArray[Any]
-) -> npt.NDArray[np.int64]:
-    """How many of the rows started before each on its thread."""
-    order = np.lexsort((start, thread, process))
-    first = np.ones(len(order), np.bool_)
-    first[1:] = (process[order][1:] != process[order][:-1]) | (thread[order][1:] != thread[order][:-1])
-    at = np.arange(len(order))
-    place = np.empty(len(order), np.int64)
-    place[order] = at - np.maximum.accumulate(np.where(first, at, 0))
-    return place
-
-
 class _Export:
     """One export while it is read; its processes are numbered in order of first appearance."""
 
@@ -271,8 +258,10 @@ class _Export:
             )
             self._rows.notes.append(Diagnostic("unclosed-range", message))
         nested = columns["style"] == PUSH_POP
-        leaked = np.flatnonzero(clipped & nested)
-        leaked = leaked[_place_on_thread(*(columns[n][leaked] for n in ("process", "thread", "start"))) >= _MOST_OPEN]
+        unpopped = np.flatnonzero(clipped & nested)
+        rows = pd.DataFrame({n: columns[n][unpopped] for n in ("process", "thread", "start")}, index=unpopped)
+        before = rows.sort_values("start", kind="stable").groupby(["process", "thread"]).cumcount()
+        leaked = before.index[before >= _MOST_OPEN].to_numpy()
         if len(leaked):
             nested[leaked] = False
             message = (
