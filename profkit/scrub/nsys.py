@@ -1,7 +1,7 @@
 """An nsys export without environment, host, paths and process list: a new database of what accounting needs.
 
 Tables, columns and metadata rows are admitted by name; whatever is not named here stays behind, so what a later nsys
-adds cannot leak. A column holds numbers, and a value of another type in it becomes NULL; the few columns of texts are
+adds cannot leak. A column holds numbers, and what is none in it becomes NULL; the few columns of texts are
 filtered (`profkit.scrub.fields`). Strings come along only where a kept row refers to them.
 """
 
