@@ -41,8 +41,9 @@ mutants: $(VENV)/.dev
 	MUTANTS=5000 $(BIN)/python -m pytest -n auto -rP tests/analysis/test_mutants.py
 
 # Damaged files of every format through every command; about an hour. FUZZ_FROM=N begins at another one.
+FUZZ ?= 20000
 fuzz: $(VENV)/.dev
-	FUZZ=20000 $(BIN)/python -m pytest -n auto tests/readers/test_fuzz.py
+	FUZZ=$(FUZZ) $(BIN)/python -m pytest -n auto tests/readers/test_fuzz.py
 
 test-all: test test-slow
 

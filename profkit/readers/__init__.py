@@ -34,10 +34,11 @@ class Reader(Protocol):
         ...
 
     def read(self, path: Path, *, detail: bool = False) -> Trace:
-        """The file's trace; `detail` adds `OP_DETAIL` where the format has it.
+        """The file's trace; `detail` adds `OP_DETAIL` where the format has it: grid in blocks (workgroups), block in
+        threads (work-items), registers (VGPRs) a thread, bytes of shared memory (LDS).
 
         Raises:
-            ProfkitError: damaged, or nothing in it that profkit reads.
+            ProfkitError: damaged, without a column that is needed, or nothing in it that profkit reads.
         """
         ...
 
@@ -78,11 +79,12 @@ class Format:
     own: bool = False
 
 
-#: rocprofv3's CSV files: kernels, copies, API calls, markers, agents.
-_ROCPROF_CSV = Files(
+#: rocprofv3's CSV files. Group 2 is the kind of those that are read: API calls and markers, kernels, copies, agents.
+ROCPROF_CSV = Files(
     re.compile(
-        r"^(.*?)_?(?:(?:kernel|marker_api|hip_api|hip_runtime_api|hsa_api|rccl_api|memory_copy|"
-        r"memory_allocation|scratch_memory|counter_collection)_trace|agent_info)\.csv(?:\.gz)?$"
+        r"^(.*?)_?(?:((?:hip(?:_runtime|_compiler)?(?:_api)?|marker(?:_api)?|kernel|memory_copy)_trace|agent_info)|"
+        r"(?:(?:hsa(?:_[a-z]+)*|rccl|roc[a-z]+)_api|memory_allocation|scratch_memory|counter_collection)_trace)"
+        r"\.csv(?:\.gz)?$"
     ),
     shown="kernel_trace.csv",
 )
@@ -101,7 +103,7 @@ FORMATS = [
     Format(("rocpd",), "profkit.readers.rocpd", (SQLITE_MAGIC,)),
     Format(("rocprofv3 json",), "profkit.readers.rocprof_json"),
     Format(("kineto",), "profkit.readers.kineto"),
-    Format(("rocprofv3 csv", "rocprof csv"), "profkit.readers.rocprof_csv", files=_ROCPROF_CSV),
+    Format(("rocprofv3 csv", "rocprof csv"), "profkit.readers.rocprof_csv", files=ROCPROF_CSV),
 ]
 
 

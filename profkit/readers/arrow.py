@@ -13,8 +13,9 @@ import re
 import shlex
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Timer
@@ -31,6 +32,7 @@ from profkit.errors import ProfkitError
 from profkit.model.trace import NONE
 from profkit.readers import SQLITE_MAGIC
 from profkit.readers.files import unpacked
+from profkit.readers.rows import Texts
 
 #: Rows in one Arrow batch: large enough that per-batch costs vanish, small enough to stay in cache.
 BATCH_ROWS = 1 << 16
@@ -39,8 +41,9 @@ SPLIT_ROWS = 200_000
 #: Values in one SQL statement, which may have a million characters.
 _CHUNK = 20_000
 
-#: An integer as a float or as bytes, as `repr` writes them.
-_LIKE_INTEGER = re.compile(r"b'-?\d+'|-?\d+\.0")
+_INTEGER = re.compile(rb"-?[0-9]{1,19}")
+#: Below it every integer is a float.
+_EXACT_FLOATS = float(1 << 53)
 
 #: What is done in SQL may take this long, and longer the more there is to read.
 _SECONDS, _BYTES_PER_SECOND = 30, 1e6
@@ -48,7 +51,6 @@ _SECONDS, _BYTES_PER_SECOND = 30, 1e6
 _HEADER_BYTES, _LOG_HEADER = 100, 32
 PARQUET_MAGIC = b"PAR1"
 _VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\b", re.IGNORECASE)
-_QUOTED = re.compile(r'"([^"]+)"')
 _AGAIN = "Copy or export it again."
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -65,7 +67,6 @@ class Integers:
         optional: whether the table may have none of `sources`.
         dtype: of the result; a value beyond it is an error.
         zero_is_null: whether a 0 means "none" too.
-        summed: the value is the sum of `sources` instead, of which the table must have all.
     """
 
     sources: tuple[str, ...]
@@ -73,12 +74,14 @@ class Integers:
     dtype: str = "int64"
     optional: bool = False
     zero_is_null: bool = False
-    summed: bool = False
 
     def within(self, columns: Set[str]) -> Integers:
         """The same of the sources that are among `columns`."""
-        known = tuple(source for source in self.sources if source in columns)
-        return replace(self, sources=() if self.summed and known != self.sources else known)
+        return replace(self, sources=tuple(source for source in self.sources if source in columns))
+
+
+#: What rows of other tables refer to.
+ID = Integers(("id",))
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,15 @@ class Coded:
         """One text a row."""
         texts = [*self.labels, None]
         return [texts[code] for code in self.codes.tolist()]
+
+    def mapped(self, value: Callable[[str], Any], of_null: Any) -> npt.NDArray[Any]:
+        """What `value` makes of each row's text; `of_null` for NULL."""
+        return np.array([*map(value, self.labels), of_null])[self.codes]
+
+    def codes_in(self, texts: Texts, rename: Callable[[str], str] = str) -> npt.NDArray[np.int32]:
+        """The codes in `texts` of what `rename` makes of each row's text; of "" for NULL."""
+        null = [""] if (self.codes == NONE).any() else []
+        return texts.codes([*map(rename, self.labels), *null])[self.codes]
 
 
 @dataclass(frozen=True)
@@ -118,16 +130,17 @@ class Origin:
     Args:
         place: file and table.
         row: the number of the first row, from 1.
+        unit: what is numbered.
     """
 
     place: str
     row: int = 1
+    unit: str = "row"
 
     def misfit(self, index: int, name: str, found: str, expected: str) -> ProfkitError:
         """That row `index` from here holds `found`."""
-        return ProfkitError(
-            f"{self.place}, row {self.row + index}: {name} is {found}, expected {expected}. Export or record it again."
-        )
+        where = f"{self.place}, {self.unit} {self.row + index}"
+        return ProfkitError(f"{where}: {name} is {found}, expected {expected}. Export or record it again.")
 
 
 def built(
@@ -156,9 +169,7 @@ def _integers(batch: pa.RecordBatch, column: Integers, origin: Origin) -> npt.ND
     parts = [as_int64(batch.column(source), source, origin) for source in column.sources]
     if column.zero_is_null:
         parts = [pc.if_else(pc.equal(part, 0), pa.scalar(None, pa.int64()), part) for part in parts]
-    value = parts[0]
-    for part in parts[1:]:
-        value = pc.add(value, part) if column.summed else pc.coalesce(value, part)
+    value = pc.coalesce(*parts)
     if column.default is not None:
         value = value.fill_null(column.default)
     if value.null_count:
@@ -168,12 +179,13 @@ def _integers(batch: pa.RecordBatch, column: Integers, origin: Origin) -> npt.ND
     if narrow.dtype != whole.dtype and not (narrow == whole).all():
         index = int(np.flatnonzero(narrow != whole)[0])
         bits = 8 * narrow.dtype.itemsize
-        raise origin.misfit(index, " + ".join(column.sources), str(whole[index]), f"an integer of {bits} bits")
+        raise origin.misfit(index, " or ".join(column.sources), str(whole[index]), f"an integer of {bits} bits")
     return narrow
 
 
 def as_int64(array: pa.Array, name: str, origin: Origin) -> pa.Array:
-    """An Arrow column of integers as int64, with its NULLs; ids without a sign wrap, as SQLite has them.
+    """An Arrow column of integers as int64, with its NULLs. Ids without a sign wrap, as SQLite has them. Where one
+    value is a text or a float, SQLite's driver gives them all so; those that are whole numbers are taken as such.
 
     Raises:
         ProfkitError: a value is no integer.
@@ -181,15 +193,25 @@ def as_int64(array: pa.Array, name: str, origin: Origin) -> pa.Array:
     kind = array.type
     if pa.types.is_int64(kind):
         return array
-    if pa.types.is_integer(kind) or pa.types.is_null(kind) or array.null_count == len(array):
-        return array.cast(pa.int64(), safe=False) if pa.types.is_integer(kind) else pa.nulls(len(array), pa.int64())
+    if pa.types.is_integer(kind):
+        return array.cast(pa.int64(), safe=False)
+    if pa.types.is_null(kind) or array.null_count == len(array):
+        return pa.nulls(len(array), pa.int64())
+    if _is_text(kind):
+        with suppress(pa.ArrowInvalid):
+            return array.cast(pa.string()).cast(pa.int64())
+    elif pa.types.is_floating(kind) and bool(pc.all(pc.less(pc.abs(array), _EXACT_FLOATS)).as_py()):
+        with suppress(pa.ArrowInvalid):
+            return array.cast(pa.int64())
     values = array.cast(pa.binary()).to_pylist() if _is_text(kind) else [_value(value) for value in array]
-    wrong = (i for i, v in enumerate(values) if v is not None and not _LIKE_INTEGER.fullmatch(repr(v)))
-    index = next(wrong, None)
-    if index is None:
-        # Where one value is a text or a float, SQLite's driver gives them all so: which one it was cannot be told.
-        raise ProfkitError(f"{origin.place}: column {name} holds values of type {kind}, expected integers.")
+    index = next(i for i, value in enumerate(values) if value is not None and not _is_integer(value))
     raise origin.misfit(index, name, _shown(values[index]), "an integer")
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, float):
+        return abs(value) < _EXACT_FLOATS and value.is_integer()
+    return isinstance(value, bytes) and _INTEGER.fullmatch(value) is not None and -(1 << 63) <= int(value) < 1 << 63
 
 
 def _dictionary(array: pa.Array, name: str, origin: Origin) -> pa.DictionaryArray:
@@ -292,15 +314,30 @@ class Tables(ABC):
             if column.sources and not known[name].sources and not column.optional
         ]
         missing += [name for name in [*texts, *([where.column] if where else [])] if name not in have]
-        if missing:
-            raise ProfkitError(
-                f"{self.path}: table {table} has no column {', '.join(dict.fromkeys(missing))}{self.of_columns}"
-            )
+        if missing or table not in self.tables:
+            named = f"column {', '.join(dict.fromkeys(missing))}"
+            what = named if table in self.tables else "rows, since it is missing"
+            raise ProfkitError(f"{self.path}: table {table} has no {what}{self.of_columns}")
         numbers = list(dict.fromkeys(source for column in known.values() for source in column.sources))
-        return built(self._batches(table, numbers, texts, where), known, texts, Origin(self._place(table)))
+        return built(self._batches(table, numbers, texts, where), known, texts, self._origin(table))
+
+    def texts(self, table: str, text: str, where: OneOf | Like | None = None) -> list[str]:
+        """The texts of a column, without NULLs; see `read`."""
+        return [value for value in self.read(table, {}, [text], where)[1][text].tolist() if value is not None]
+
+    def texts_by_id(
+        self, table: str, text: str, where: OneOf | Like | None = None, ident: Integers = ID
+    ) -> dict[int, str]:
+        """Texts by the ids beside them, without NULLs; see `read`."""
+        rows, texts = self.read(table, {"id": ident}, [text], where)
+        pairs = zip(rows["id"].tolist(), texts[text].tolist(), strict=True)
+        return {number: value for number, value in pairs if value is not None}
 
     def _place(self, table: str) -> str:
         return f"{self.path}, table {table}"
+
+    def _origin(self, table: str) -> Origin:
+        return Origin(self._place(table))
 
     @abstractmethod
     def _names(self, table: str) -> Iterable[str]:
@@ -340,6 +377,8 @@ class Database(Tables):
         self._size = file.stat().st_size
         self.uri = f"file:{quote(str(file.resolve()))}?mode=ro&immutable=1"
         self._counted: dict[str, int] = {}
+        #: Table and column of those that are declared to hold integers.
+        self._integral: set[tuple[str, str]] = set()
         try:
             # Another thread ends what takes too long.
             self._sqlite = sqlite3.connect(self.uri, uri=True, check_same_thread=False)
@@ -393,62 +432,44 @@ class Database(Tables):
         finally:
             timer.cancel()
 
-    def select(
-        self, table: str, integers: Mapping[str, str], texts: Mapping[str, str] | None = None, *, rest: str = ""
-    ) -> tuple[Arrays, dict[str, Coded]]:
-        """Columns that are SQL expressions, over `table` and what is joined to it.
-
-        Args:
-            integers, texts: name of a result to its expression; a NULL among the integers is an error.
-            rest: what follows the table's name: alias, joins, condition.
-
-        Raises:
-            ProfkitError: see `read`.
-        """
-        texts = texts or {}
-        selected = [f"{sql} AS {quoted(name)}" for name, sql in integers.items()]
-        batches = self._query(table, [*selected, *_selected_texts(texts)], f"{quoted(table)} {rest}")
-        columns = {name: Integers((name,)) for name in integers}
-        return built(_with_nulls(batches, texts), columns, texts, Origin(self._place(table)))
-
     def _names(self, table: str) -> Iterable[str]:
-        return (str(row[1]) for row in self.rows(f"PRAGMA table_info({quoted(table)})"))
+        columns = self.rows(f"PRAGMA table_info({quoted(table)})")
+        self._integral |= {(table, str(row[1])) for row in columns if "INT" in str(row[2]).upper()}
+        return [str(row[1]) for row in columns]
 
     def _batches(
         self, table: str, integers: Sequence[str], texts: Sequence[str], where: OneOf | Like | None
     ) -> Iterator[pa.RecordBatch]:
         columns = [*map(quoted, integers), *_selected_texts({name: quoted(name) for name in texts})]
-        conditions = _conditions(where) if where else self._halves(table)
+        integral = where is not None and (table, where.column) in self._integral
+        conditions = _conditions(where, integral=integral) if where else self._halves(table)
         # The second half is read while the first is converted.
         with ThreadPoolExecutor(1) as pool:
-            first, *others = (self._query(table, columns, f"{quoted(table)} {condition}") for condition in conditions)
+            first, *others = (self._query(table, columns, condition) for condition in conditions)
             later = [pool.submit(list, batches) for batches in others]
             yield from _with_nulls(first, texts)
             for part in later:
                 yield from _with_nulls(part.result(), texts)
 
-    def _query(self, table: str, columns: Sequence[str], source: str) -> Iterator[pa.RecordBatch]:
+    def _query(self, table: str, columns: Sequence[str], condition: str) -> Iterator[pa.RecordBatch]:
         import adbc_driver_sqlite
         from adbc_driver_manager import Error as AdbcError
         from adbc_driver_sqlite import dbapi
 
-        rows = {name: self._rows_of(name) for name in self.tables & {table, *_QUOTED.findall(source)}}
-        if table not in rows:
+        if table not in self.tables:
             raise ProfkitError(f"{self._place(table)}: there is no such table. {_AGAIN}")
-        left = rows[table]
+        left = self._rows_of(table)
         option = adbc_driver_sqlite.StatementOptions.BATCH_ROWS.value
         try:
             with (
                 dbapi.connect(self.uri) as connection,
                 connection.cursor(adbc_stmt_kwargs={option: str(BATCH_ROWS)}) as cursor,
             ):
-                cursor.execute(f"SELECT {', '.join(columns)} FROM {source}")
+                cursor.execute(f"SELECT {', '.join(columns)} FROM {quoted(table)} {condition}")
                 for batch in cursor.fetch_record_batch():
                     left -= len(batch)
                     if left < 0:
-                        raise ProfkitError(
-                            f"{self._place(table)}: its rows refer to others by ids that are not unique. {_AGAIN}"
-                        )
+                        raise self._damaged(self._place(table), ValueError("it has more rows than it says"))
                     yield batch
         except (AdbcError, OSError) as error:
             raise self._damaged(self._place(table), error) from None
@@ -556,7 +577,7 @@ class ParquetTables(Tables):
             raise self._damaged(table, error) from None
 
     def _chosen(self, table: str, batch: pa.RecordBatch, where: OneOf | Like) -> pa.BooleanArray:
-        column, origin = batch.column(where.column), Origin(self._place(table))
+        column, origin = batch.column(where.column), self._origin(table)
         if isinstance(where, OneOf):
             return pc.is_in(as_int64(column, where.column, origin), value_set=pa.array(where.values, pa.int64()))
         texts = _dictionary(column, where.column, origin).dictionary_decode()
@@ -587,15 +608,21 @@ def _with_nulls(batches: Iterable[pa.RecordBatch], texts: Iterable[str]) -> Iter
         yield batch
 
 
-def _conditions(where: OneOf | Like) -> list[str]:
-    """SQL conditions that choose the rows of `where`, one part after the other."""
+def _conditions(where: OneOf | Like, *, integral: bool) -> list[str]:
+    """SQL conditions that choose the rows of `where`, one part after the other.
+
+    Args:
+        integral: whether its column is declared to hold integers. In another an integer may stand as a text, which
+            equals no integer.
+    """
     column = quoted(where.column)
     if isinstance(where, Like):
         begins, ends = (f"'{_glob_literal(text)}'" for text in (where.begins, where.ends))
         return [f"WHERE {column} GLOB {begins} || '*' || {ends}"]
     values = [str(int(value)) for value in where.values]
     chunks = [values[first : first + _CHUNK] for first in range(0, len(values), _CHUNK)] or [[]]
-    return [f"WHERE {column} IN ({', '.join(chunk)})" for chunk in chunks]
+    number = column if integral else f"CAST({column} AS INTEGER)"
+    return [f"WHERE {number} IN ({', '.join(chunk)})" for chunk in chunks]
 
 
 def _glob_literal(text: str) -> str:

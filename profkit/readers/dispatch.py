@@ -110,7 +110,7 @@ class _Document(msgspec.Struct):
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Whether a file that begins with `head` is a dispatch recording; `path` is not looked at."""
+    """See `profkit.readers.Reader`."""
     del path
     return head.lstrip().startswith(b"{") and _SCHEMA.search(head) is not None
 
@@ -128,18 +128,8 @@ def content_of(path: Path) -> Any:
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
-    """Read a dispatch recording.
-
-    Args:
-        path: the file, as `profkit capture --profiler dispatch` left it.
-        detail: add the launch shape columns; only grids of Triton launches are known.
-
-    Returns:
-        A trace with `info.timed` false: every duration is 0 and only order and counts mean something.
-
-    Raises:
-        ProfkitError: not JSON, another schema, or a field that is missing or holds what it cannot.
-    """
+    """See `profkit.readers.Reader`. `Info.timed` is false: every duration is 0, and only order and counts mean
+    something; of launch shapes the grids of Triton launches are known."""
     content = content_of(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         found = content.get("schema") if isinstance(content, dict) else type(content).__name__

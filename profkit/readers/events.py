@@ -1,10 +1,10 @@
-"""Rows of ops, launches and ranges, gathered piece by piece, and the trace they make: for Kineto and AMD's formats."""
+"""Rows of ops, launches and ranges, gathered piece by piece, and the trace that they make."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,25 +17,24 @@ from profkit.model.trace import (
     LAUNCH_APIS,
     LAUNCHES,
     NODES,
-    NONE,
     OP_DETAIL,
     OP_KINDS,
     OPS,
     RANGES,
     Diagnostic,
     Info,
-    Process,
     Trace,
     categorical,
     table,
 )
+from profkit.readers import rows
 from profkit.readers.rows import (
     Texts,
     broken_rows,
-    graph_trace,
     module_path,
     set_aside_note,
     sorted_ranges,
+    sound_launches,
     split_broken,
 )
 
@@ -107,9 +106,9 @@ def nests(ranges: Columns, doubt: npt.NDArray[Any], slack_ns: int = 0) -> npt.ND
 class EventRows:
     """The rows of a recording; `trace` makes its tables of them.
 
-    A text column holds codes: `kind`, `api` and `domain` index `OP_KINDS`, `LAUNCH_APIS` and `RANGE_DOMAINS`, the
-    others are of the `Texts` here. Columns that the model does not have are the reader's own. `broken` marks rows
-    without valid times; where it is absent, `start` and `end` tell.
+    A text column holds codes: `kind` and `api` index `OP_KINDS` and `LAUNCH_APIS`, the others are of the `Texts` here,
+    of which `domains` begin with `RANGE_DOMAINS`. Columns that the model does not have are the reader's own. `broken`
+    marks rows without valid times; where it is absent, `start` and `end` tell.
 
     Args:
         detail: whether ops have `OP_DETAIL`.
@@ -119,7 +118,8 @@ class EventRows:
         self.detail = detail
         self.ops, self.launches, self.ranges = Columns(), Columns(), Columns()
         self.op_names, self.call_names, self.kernels, self.texts = Texts(), Texts(), Texts(), Texts()
-        self.annotations = Texts()
+        self.annotations, self.domains = Texts(), Texts()
+        self.domains.codes(RANGE_DOMAINS)
         self.notes: list[Diagnostic] = []
         self._owners: dict[int, int] = {}
 
@@ -144,73 +144,61 @@ class EventRows:
 
     def trace(
         self,
-        path: Path,
-        format_name: str,
+        info: Info,
         *,
-        vendor: str,
-        profiler: str,
-        devices: Mapping[int, str],
-        processes: Sequence[Process],
-        without_ops: str,
+        nodes: pd.DataFrame | None = None,
+        graph_trace: str | None = None,
+        without_ops: str | None = None,
         only_outer_calls: bool = False,
     ) -> Trace:
         """The recording from all rows added.
 
         Args:
-            path: the file as the user gave it.
-            format_name, vendor, profiler, devices, processes: see `Info`.
+            info: without what the rows tell.
+            nodes: `Trace.nodes`.
+            graph_trace: see `Info`; by the rows where it is None.
             without_ops: what to say of a recording of the host alone.
-            only_outer_calls: of the launches that share a process and a correlation id, keep the first: a runtime call
-                and the driver call under it may share one.
+            only_outer_calls: see `sound_launches`.
 
         Raises:
             ProfkitError: a value that its column cannot hold.
         """
         annotated = any(self.annotations.labels())
         ops, broken_ops = _frame(
-            path,
+            info.source,
             {**OPS, **(OP_DETAIL if self.detail else {}), **({ANNOTATION: "category"} if annotated else {})},
             self.ops,
             {"kind": OP_KINDS, "name": self.op_names.labels(), ANNOTATION: self.annotations.labels()},
         )
         launches, broken_launches = _frame(
-            path,
+            info.source,
             LAUNCHES,
             self.launches,
             {"api": LAUNCH_APIS, "name": self.call_names.labels(), "kernel": self.kernels.labels()},
         )
         ranges, broken_ranges = _frame(
-            path,
+            info.source,
             RANGES,
             self.ranges,
-            {"domain": RANGE_DOMAINS, "text": [module_path(text) for text in self.texts.labels()]},
+            {"domain": self.domains.labels(), "text": [module_path(text) for text in self.texts.labels()]},
         )
         sound, set_aside = split_broken(ops, broken_ops)
-        launches = launches[~broken_launches].sort_values(["process", "start"], kind="stable", ignore_index=True)
-        if only_outer_calls:
-            inner = launches.duplicated(["process", "correlation"]) & (launches["correlation"] != NONE)
-            launches = launches[~inner].reset_index(drop=True)
+        launches = sound_launches(launches, broken_launches, only_outer=only_outer_calls)
         notes = [
             *self.notes,
             *set_aside_note(len(set_aside), int(broken_launches.sum() + broken_ranges.sum()), len(ops)),
         ]
-        if not len(ops):
+        if not len(ops) and without_ops is not None:
             notes.append(Diagnostic("no-gpu-activity", without_ops))
-        info = Info(
-            source=str(path),
-            format=format_name,
-            vendor=vendor,
-            profiler=profiler,
-            devices=devices,
-            processes=tuple(processes),
-            graph_trace=graph_trace(sound, launches),
-            diagnostics=tuple(notes),
-        )
-        return Trace(sound, launches, sorted_ranges(ranges[~broken_ranges]), table(NODES), info, set_aside)
+        if graph_trace is None:
+            graph_trace = rows.graph_trace(sound, launches)
+        info = replace(info, graph_trace=graph_trace, diagnostics=tuple(notes))
+        nodes = table(NODES) if nodes is None else nodes
+        return Trace(sound, launches, sorted_ranges(ranges[~broken_ranges]), nodes, info, set_aside)
 
 
 def _frame(
-    path: Path, schema: Mapping[str, str], columns: Columns, labels: Mapping[str, Sequence[str]]
+    source: str, schema: Mapping[str, str], columns: Columns, labels: Mapping[str, Sequence[str]]
 ) -> tuple[pd.DataFrame, npt.NDArray[np.bool_]]:
     """The table of `schema`, and which of its rows are broken.
 
@@ -224,10 +212,10 @@ def _frame(
         values = whole[name] = columns[name]
         if name in labels:
             whole[name] = categorical(values, labels[name])
-        elif not (values == values.astype(dtype, copy=False)).all():
+        elif values.dtype != dtype and not (values == values.astype(dtype)).all():
             row = int(np.flatnonzero(values != values.astype(dtype))[0])
             raise ProfkitError(
-                f"{path}: {name} is {values[row]} in the row that starts at {columns['start'][row]} ns, expected an "
+                f"{source}: {name} is {values[row]} in the row that starts at {columns['start'][row]} ns, expected an "
                 f"{dtype} number. Copy or record it again."
             )
     broken = columns["broken"] if "broken" in columns else broken_rows(columns["start"], columns["end"])

@@ -113,7 +113,10 @@ class ArrayStream(Generic[T]):
                     if colon is not None and colon.end() == len(text):
                         break
                 place = token.end()
-        self._check_json(text)
+        try:
+            msgspec.json.decode(text, type=msgspec.Raw)
+        except msgspec.DecodeError as error:
+            raise self._malformed(error, text) from None
         raise ProfkitError(f'{self._path}: no "{self._key}" array, so this is no trace in the Chrome JSON format.')
 
     def _cut_piece(self, text: bytes) -> tuple[list[T] | None, int]:
@@ -168,12 +171,6 @@ class ArrayStream(Generic[T]):
             return self._decode(array, self._decoder)
         except msgspec.DecodeError as error:
             raise self._malformed(error, array) from None
-
-    def _check_json(self, text: bytes) -> None:
-        try:
-            msgspec.json.decode(text, type=msgspec.Raw)
-        except msgspec.DecodeError as error:
-            raise self._malformed(error, text) from None
 
     def _malformed(self, error: msgspec.DecodeError, document: bytes) -> ProfkitError:
         if isinstance(error, msgspec.ValidationError):

@@ -23,17 +23,17 @@ import pandas as pd
 
 from profkit.errors import ProfkitError
 from profkit.model.scope import LAYER
-from profkit.model.trace import ANNOTATION, LAUNCH_APIS, NONE, OP_KINDS, Diagnostic, Process, Trace
+from profkit.model.trace import ANNOTATION, NONE, OP_KINDS, Diagnostic, Info, Process, Trace
 from profkit.model.wording import are, counted, were
 from profkit.readers.events import RANGE_DOMAINS, Columns, EventRows, nests
 from profkit.readers.json_stream import ArrayStream
 from profkit.readers.rows import (
     Texts,
+    api_index,
     broken_rows,
     call_name,
     ids,
     integers,
-    launch_api,
     microseconds_to_ns,
     streams_of_contexts,
 )
@@ -110,15 +110,7 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
-    """Read the trace at `path` (JSON, plain or gzipped).
-
-    Args:
-        path: the file.
-        detail: also read `OP_DETAIL` (grid and block in blocks and threads, registers, bytes of shared memory).
-
-    Raises:
-        ProfkitError: truncated or malformed, or nothing in it that profkit reads.
-    """
+    """See `profkit.readers.Reader`."""
     stream: ArrayStream[_Event] = ArrayStream(path, "traceEvents", _DetailEvent if detail else _Event)
     reader = _Reader(detail=detail)
     for batch in stream.batches():
@@ -198,7 +190,7 @@ class _Reader:
 
     def _add_calls(self, events: Sequence[_Event]) -> None:
         names = self._rows.call_names.codes([call_name(e.name or "") for e in events])
-        self._apis += [_api_index(label) for label in self._rows.call_names.labels(len(self._apis))]
+        self._apis += [api_index(label) for label in self._rows.call_names.labels(len(self._apis))]
         api = np.array(self._apis, np.int8)[names]
         launching = api != NONE
         pid = self._pids.of(e.pid for e in events)
@@ -255,16 +247,16 @@ class _Reader:
         ):
             columns["process"] = rows.process(np.where(pids > 0, pids, only))
         self._mark_nested()
-        return rows.trace(
-            path,
-            "kineto",
+        info = Info(
+            source=str(path),
+            format="kineto",
             vendor=header.vendor or self._vendor(),
             profiler=header.profiler,
             devices=header.device_names(set(np.unique(rows.ops["device"]).tolist())),
-            processes=[Process(self._pids.number(pid), header.rank) for pid in rows.owners],
-            without_ops="The trace holds host events only, no op of a GPU.",
-            only_outer_calls=True,
+            processes=tuple(Process(self._pids.number(pid), header.rank) for pid in rows.owners),
         )
+        without_ops = "The trace holds host events only, no op of a GPU."
+        return rows.trace(info, without_ops=without_ops, only_outer_calls=True)
 
     def _mark_nested(self) -> None:
         """Column `nested`. A ``record_function`` may end after the range that encloses its beginning: of two that cross
@@ -366,11 +358,6 @@ def _annotation(args: _Args) -> str:
     if args.layer is None or not layer.isdecimal() or LAYER.search(told):
         return told
     return f"layers.{layer}/{told}" if told else f"layers.{layer}"
-
-
-def _api_index(name: str) -> int:
-    api = launch_api(name)
-    return NONE if api is None else LAUNCH_APIS.index(api)
 
 
 def _times(events: Sequence[_Event]) -> dict[str, npt.NDArray[Any]]:

@@ -18,30 +18,25 @@ import pandas as pd
 
 from profkit.errors import ProfkitError
 from profkit.model.trace import (
-    LAUNCHES,
     NODES,
     NONE,
     OP_DETAIL,
     OP_KINDS,
     OPS,
-    RANGES,
     Diagnostic,
     Info,
     Process,
     Trace,
-    categorical,
     table,
 )
 from profkit.model.wording import are, counted, have, were
 from profkit.readers.arrow import PARQUET_MAGIC, Arrays, Coded, Database, Integers, Like, OneOf, ParquetTables, Tables
+from profkit.readers.events import EventRows
 from profkit.readers.files import begins
 from profkit.readers.rows import (
+    api_index,
     broken_rows,
     call_name,
-    launch_api,
-    module_path,
-    set_aside_note,
-    sorted_ranges,
     streams_of_contexts,
 )
 
@@ -67,12 +62,13 @@ _WARNING = 2
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
 _COPY_KINDS |= {10: "PtoP", 11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD"}
 _DETAIL = {
-    result: Integers(sources, NONE, "int32", optional=True, summed=len(sources) > 1)
-    for result, sources in {
-        **{f"grid_{axis}": (f"grid{axis.upper()}",) for axis in "xyz"},
-        **{f"block_{axis}": (f"block{axis.upper()}",) for axis in "xyz"},
-        "registers": ("registersPerThread",),
-        "shared_memory": ("staticSharedMemory", "dynamicSharedMemory"),
+    name: Integers((source,), NONE, "int32", optional=True)
+    for name, source in {
+        **{f"grid_{axis}": f"grid{axis.upper()}" for axis in "xyz"},
+        **{f"block_{axis}": f"block{axis.upper()}" for axis in "xyz"},
+        "registers": "registersPerThread",
+        "static": "staticSharedMemory",
+        "dynamic": "dynamicSharedMemory",
     }.items()
 }
 #: The names of an export's tables, which must be no views.
@@ -93,15 +89,7 @@ def is_nsys(tables: Set[str]) -> bool:
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
-    """Read the export at `path`.
-
-    Args:
-        path: an SQLite file, the directory of Parquet files, or any of these.
-        detail: also read `OP_DETAIL` (grid, block, registers, shared memory).
-
-    Raises:
-        ProfkitError: not an nsys export, damaged, or a table lacks a column that is needed.
-    """
+    """See `profkit.readers.Reader`; `path` may be the directory of Parquet files too, or any of these."""
     if path.is_dir() or begins(path, len(PARQUET_MAGIC)) == PARQUET_MAGIC:
         return _trace(ParquetTables(path if path.is_dir() else path.parent), "nsys parquet", detail=detail)
     with Database(path) as database:
@@ -112,101 +100,61 @@ def read(path: Path, *, detail: bool = False) -> Trace:
 def _trace(tables: Tables, format_name: str, *, detail: bool) -> Trace:
     if not is_nsys(tables.tables):
         raise ProfkitError(f"{tables.path} is no nsys export: it has no table {KERNELS} and no {NVTX}.")
-    export = _Export(tables)
-    ops, set_aside = _split_broken(export.ops(detail=detail))
-    launches, broken_launches = export.launches()
-    nodes = export.nodes()
-    last_ns = max((int(t["end"].max()) for t in (ops, launches) if len(t)), default=0)
-    ranges, broken_ranges, diagnostics = export.ranges(last_ns)
-    diagnostics += set_aside_note(len(set_aside), broken_launches + broken_ranges, len(ops) + len(set_aside))
-    diagnostics += export.profiler_warnings()
-    info = Info(
-        source=str(tables.path),
-        format=format_name,
-        vendor="nvidia",
-        profiler=f"Nsight Systems {export.version}",
-        devices=export.devices(set(pd.unique(ops["device"]).tolist())),
-        processes=export.processes,
-        graph_trace=export.graph_trace(ops, nodes),
-        diagnostics=tuple(diagnostics),
-    )
-    return Trace(ops, launches, ranges, nodes, info, set_aside)
-
-
-def _split_broken(ops: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The sound ops by process and start, and the broken ones."""
-    broken = broken_rows(ops["start"].to_numpy(), ops["end"].to_numpy())
-    set_aside = ops[broken].reset_index(drop=True) if broken.any() else ops.iloc[:0]
-    if broken.any():
-        ops = ops[~broken].reset_index(drop=True)
-    process, start = ops["process"].to_numpy(), ops["start"].to_numpy()
-    later = (process[1:] > process[:-1]) | ((process[1:] == process[:-1]) & (start[1:] >= start[:-1]))
-    if later.all():
-        return ops, set_aside
-    # Kernels and copies of one process are sorted runs already, which a stable sort merges.
-    one = (process == process[0]).all()
-    order = np.argsort(start, kind="stable") if one else np.lexsort((start, process))
-    return ops.iloc[order].reset_index(drop=True), set_aside
-
-
-def _place_on_thread(
-    process: npt.NDArray[Any], thread: npt.NDArray[Any], start: npt.NDArray[Any]
-) -> npt.NDArray[np.int64]:
-    """How many of the rows started before each on its thread."""
-    order = np.lexsort((start, thread, process))
-    first = np.ones(len(order), np.bool_)
-    first[1:] = (process[order][1:] != process[order][:-1]) | (thread[order][1:] != thread[order][:-1])
-    at = np.arange(len(order))
-    place = np.empty(len(order), np.int64)
-    place[order] = at - np.maximum.accumulate(np.where(first, at, 0))
-    return place
+    return _Export(tables, detail=detail).trace(format_name)
 
 
 class _Export:
     """One export while it is read; its processes are numbered in order of first appearance."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, *, detail: bool) -> None:
         self._tables = tables
-        self._pids: dict[int, int] = {}
-        self.version = self._version()
+        self._rows = EventRows(detail=detail)
+        name = next((t for t in META_TABLES if {"name", "value"} <= tables.columns(t)), None)
+        found = tables.texts(name, "value", Like("name", begins="EXPORT_PRODUCT_VERSION")) if name else []
+        self._version = found[0] if found else "of unknown version"
         tables.of_columns = (
-            f" (export by nsys {self.version}). Export the report again with a current nsys: nsys export -t sqlite "
+            f" (export by nsys {self._version}). Export the report again with a current nsys: nsys export -t sqlite "
             "REPORT.nsys-rep"
         )
 
-    @property
-    def processes(self) -> tuple[Process, ...]:
-        """Those met so far, in the order of their numbers."""
-        return tuple(Process(pid=(p >> 24) & _THREAD_BITS) for p in self._pids)
+    def trace(self, format_name: str) -> Trace:
+        """The export's trace."""
+        for name, kind in ((KERNELS, "kernel"), (COPIES, "memcpy"), (SETS, "memset")):
+            if name in self._tables.tables:
+                self._add_ops(name, kind)
+        if RUNTIME in self._tables.tables:
+            self._add_launches()
+        nodes = self._nodes()
+        if NVTX in self._tables.tables:
+            self._add_ranges()
+        for name in sorted(t for t in self._tables.tables if t.startswith(NVTX) and t != NVTX):
+            message = (
+                f"The ranges in the table {name} are left out: profkit knows {NVTX} alone. Export the report again."
+            )
+            self._rows.notes.append(Diagnostic("unknown-ranges", message))
+        self._rows.notes += self._profiler_warnings()
+        info = Info(
+            source=str(self._tables.path),
+            format=format_name,
+            vendor="nvidia",
+            profiler=f"Nsight Systems {self._version}",
+            devices=self._devices(),
+            processes=tuple(Process(pid=(owner >> 24) & _THREAD_BITS) for owner in self._rows.owners),
+        )
+        return self._rows.trace(info, nodes=nodes, graph_trace=self._graph_trace(nodes), only_outer_calls=True)
 
     # -- ops ----------------------------------------------------------------------------------------------------------
 
-    def ops(self, *, detail: bool) -> pd.DataFrame:
-        """All ops, one activity table after the other, in file order."""
-        parts: list[tuple[str, Arrays, Coded]] = []
-        for name, kind in ((KERNELS, "kernel"), (COPIES, "memcpy"), (SETS, "memset")):
-            if name in self._tables.tables:
-                columns = self._activities(name, kind, detail=detail)
-                if len(columns["start"]):
-                    parts.append((kind, columns, self._op_names(kind, columns.pop("name"))))
-        schema = {**OPS, **(OP_DETAIL if detail else {})}
-        whole: dict[str, Any] = {}
-        for column, dtype in schema.items():
-            if dtype != "category":
-                # Copies and sets have no launch shape.
-                arrays = [c.pop(column) if column in c else np.full(len(n.codes), NONE, dtype) for _, c, n in parts]
-                whole[column] = np.concatenate(arrays or [np.empty(0, dtype)])
-        labels: list[str] = []
-        codes = [np.empty(0, np.int32)]
-        for _, _, names in parts:
-            codes.append(names.codes + np.int32(len(labels)))
-            labels += names.labels
-        kinds = [np.full(len(names.codes), OP_KINDS.index(kind), np.int8) for kind, _, names in parts]
-        whole["kind"] = categorical(np.concatenate([np.empty(0, np.int8), *kinds]), OP_KINDS)
-        whole["name"] = categorical(np.concatenate(codes), labels)
-        return table(schema, whole)
+    def _add_ops(self, name: str, kind: str) -> None:
+        columns = self._activities(name, kind)
+        columns["name"] = self._op_names(kind, columns["name"])
+        columns["kind"] = np.full(len(columns["start"]), OP_KINDS.index(kind), np.int8)
+        # Copies and sets have no launch shape.
+        absent = np.full(len(columns["start"]), NONE, np.int32)
+        wanted = [*OPS, *(OP_DETAIL if self._rows.detail else ())]
+        self._rows.ops.add({column: columns.get(column, absent) for column in wanted})
 
-    def _activities(self, name: str, kind: str, *, detail: bool) -> Arrays:
+    def _activities(self, name: str, kind: str) -> Arrays:
         named = {
             "kernel": Integers(("demangledName", "shortName", "mangledName"), NONE),
             "memcpy": Integers(("copyKind",)),
@@ -226,42 +174,40 @@ class _Export:
             # An eager op has graphNodeId NULL in new exports and 0 in old ones.
             "node": Integers(("graphNodeId",), NONE, optional=True, zero_is_null=True),
         }
-        if detail:
+        if self._rows.detail:
             wanted |= _DETAIL if kind == "kernel" else {"bytes": Integers(("bytes",), NONE, optional=True)}
         columns = self._with_process(self._tables.integers(name, wanted))
+        if "static" in columns:
+            static, dynamic = (columns[part].astype(np.int64) for part in ("static", "dynamic"))
+            columns["shared_memory"] = np.where((static == NONE) | (dynamic == NONE), NONE, static + dynamic)
         columns["stream"] = streams_of_contexts(columns["device"], columns.pop("context"), columns["stream"])
         return columns
 
-    def _op_names(self, kind: str, ids: npt.NDArray[np.int64]) -> Coded:
+    def _op_names(self, kind: str, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         codes, unique = pd.factorize(ids)
         if kind == "kernel":
-            texts = self._strings(OneOf("id", unique.tolist()))
+            texts = self._tables.texts_by_id(STRINGS, "value", OneOf("id", unique.tolist()))
             labels = [texts.get(i, f"kernel with unknown name {i}") for i in unique.tolist()]
         elif kind == "memcpy":
             kinds = self._copy_kinds()
             labels = [f"memcpy {kinds.get(i, f'kind {i}')}" for i in unique.tolist()]
         else:
             labels = ["memset"] * len(unique)
-        return Coded(codes.astype(np.int32), labels)
+        return self._rows.op_names.codes(labels)[codes]
 
     def _copy_kinds(self) -> Mapping[int, str]:
         name = "ENUM_CUDA_MEMCPY_OPER"
         if not {"id", "label"} <= self._tables.columns(name):
             return _COPY_KINDS
-        rows, texts = self._tables.read(name, {"id": Integers(("id",))}, ["label"])
-        labels = zip(rows["id"].tolist(), texts["label"].tolist(), strict=True)
-        return {i: _COPY_KINDS.get(i, str(label)) for i, label in labels}
+        return self._tables.texts_by_id(name, "label") | _COPY_KINDS
 
     # -- launches and nodes -------------------------------------------------------------------------------------------
 
-    def launches(self) -> tuple[pd.DataFrame, int]:
-        """`Trace.launches`, and how many more had no valid times."""
-        if RUNTIME not in self._tables.tables:
-            return table(LAUNCHES), 0
-        called = self._strings(Like("value", begins="cu"))
-        calls = {i: (call_name(text), api) for i, text in called.items() if (api := launch_api(text)) is not None}
-        if not calls:
-            return table(LAUNCHES), 0
+    def _add_launches(self) -> None:
+        called = self._tables.texts_by_id(STRINGS, "value", Like("value", begins="cu"))
+        apis = {i: api for i, text in called.items() if (api := api_index(text)) != NONE}
+        if not apis:
+            return
         wanted = {
             "start": Integers(("start",)),
             "end": Integers(("end",)),
@@ -269,17 +215,13 @@ class _Export:
             "correlation": Integers(("correlationId",), NONE, zero_is_null=True),
             "call": Integers(("nameId",)),
         }
-        columns = self._with_thread(self._tables.integers(RUNTIME, wanted, OneOf("nameId", list(calls))))
-        codes, unique = pd.factorize(columns.pop("call"))
-        names, apis = ([calls[i][place] for i in unique.tolist()] for place in (0, 1))
-        whole = {**columns, "name": categorical(codes, names), "api": categorical(codes, apis)}
-        broken = broken_rows(columns["start"], columns["end"])
-        launches = table(LAUNCHES, whole)[~broken].sort_values(["process", "start"], kind="stable", ignore_index=True)
-        # A runtime call and the driver call under it may share a correlation id: the outer one is the launch.
-        inner = launches.duplicated(["process", "correlation"]) & (launches["correlation"] != NONE)
-        return launches[~inner].reset_index(drop=True), int(broken.sum())
+        columns = self._with_thread(self._tables.integers(RUNTIME, wanted, OneOf("nameId", list(apis))))
+        codes, unique = pd.factorize(columns["call"])
+        columns["name"] = self._rows.call_names.codes([call_name(called[i]) for i in unique.tolist()])[codes]
+        columns["api"] = np.array([apis[i] for i in unique.tolist()], np.int8)[codes]
+        self._rows.launches.add(columns)
 
-    def nodes(self) -> pd.DataFrame:
+    def _nodes(self) -> pd.DataFrame:
         """`Trace.nodes`."""
         name = next((t for t in NODE_TABLES if "graphNodeId" in self._tables.columns(t)), None)
         if name is None:
@@ -294,14 +236,7 @@ class _Export:
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
-    def ranges(self, last_ns: int) -> tuple[pd.DataFrame, int, list[Diagnostic]]:
-        """`Trace.ranges`, how many more had no valid times, and what to say of those that were never closed.
-
-        Args:
-            last_ns: when the last op or launch ends.
-        """
-        if NVTX not in self._tables.tables:
-            return table(RANGES), 0, []
+    def _add_ranges(self) -> None:
         wanted = {
             "start": Integers(("start",)),
             "end": Integers(("end",), _OPEN),
@@ -313,46 +248,51 @@ class _Export:
         columns = self._with_thread(columns)
         clipped = columns["end"] == _OPEN
         broken = ~clipped & broken_rows(columns["start"], columns["end"])
-        unclosed: list[Diagnostic] = []
         if clipped.any():
-            end = max(last_ns, *(int(columns[name][~broken].max()) for name in ("start", "end")))
-            columns["end"] = np.where(clipped, end, columns["end"])
+            last_ns = self._last_ns(columns["start"][~broken], columns["end"][~broken])
+            columns["end"] = np.where(clipped, last_ns, columns["end"])
             count = int(clipped.sum())
             message = (
                 f"{counted(count, 'range')} {were(count)} never closed and {are(count)} taken to last until the "
                 "recording's end."
             )
-            unclosed.append(Diagnostic("unclosed-range", message))
-        nested = columns.pop("style") == PUSH_POP
-        leaked = np.flatnonzero(clipped & nested)
-        leaked = leaked[_place_on_thread(*(columns[n][leaked] for n in ("process", "thread", "start"))) >= _MOST_OPEN]
+            self._rows.notes.append(Diagnostic("unclosed-range", message))
+        nested = columns["style"] == PUSH_POP
+        unpopped = np.flatnonzero(clipped & nested)
+        rows = pd.DataFrame({n: columns[n][unpopped] for n in ("process", "thread", "start")}, index=unpopped)
+        before = rows.sort_values("start", kind="stable").groupby(["process", "thread"]).cumcount()
+        leaked = before.index[before >= _MOST_OPEN].to_numpy()
         if len(leaked):
             nested[leaked] = False
             message = (
                 f"{counted(len(leaked), 'range')} beyond the first {_MOST_OPEN} of a thread {have(len(leaked))} no pop "
                 f"and {are(len(leaked))} left out. Close each."
             )
-            unclosed.append(Diagnostic("unclosed-range", message))
-        whole = {
-            "nested": nested,
-            "domain": self._domains(columns.pop("domain"), columns["process"]),
-            "text": categorical(texts.codes, [module_path(text) for text in texts.labels]),
-            "clipped": clipped,
-            **columns,
+            self._rows.notes.append(Diagnostic("unclosed-range", message))
+        codes = {
+            "domain": self._domains(columns["domain"], columns["process"]),
+            "text": texts.codes_in(self._rows.texts),
         }
-        return sorted_ranges(table(RANGES, whole)[~broken]), int(broken.sum()), unclosed
+        self._rows.ranges.add(columns | codes | {"nested": nested, "clipped": clipped, "broken": broken})
 
-    def _domains(self, ids: npt.NDArray[np.int64], process: npt.NDArray[Any]) -> pd.Categorical[str]:
+    def _last_ns(self, *times: npt.NDArray[np.int64]) -> int:
+        """When the recording ends: the last of `times`, and of the ops and launches."""
+        rows = ((part["start"], part["end"]) for part in (self._rows.ops, self._rows.launches))
+        sound = (end[~broken_rows(start, end)] for start, end in rows)
+        return max((int(part.max()) for part in (*times, *sound) if len(part)), default=0)
+
+    def _domains(self, ids: npt.NDArray[np.int64], process: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Domain names, from the creation event of the same process; the default domain is the empty name."""
         names: dict[tuple[int, int], str] = {}
         if "domainId" in self._tables.columns(NVTX):
             wanted = {"process": Integers(("globalTid",), 0), "domain": Integers(("domainId",), 0)}
             created, texts = self._messages(wanted, (DOMAIN,))
-            for tid, domain, code in zip(created["process"], created["domain"], texts.codes, strict=True):
-                names[self._process_index(int(tid)), int(domain)] = texts.labels[code]
+            owners = self._with_process(created)["process"].tolist()
+            said = map(texts.labels.__getitem__, texts.codes.tolist())
+            names |= zip(zip(owners, created["domain"].tolist(), strict=True), said, strict=True)
         pairs, inverse = np.unique(np.stack([process.astype(np.int64), ids], axis=1), axis=0, return_inverse=True)
         labels = [names.get((p, d), "" if d == 0 else f"domain {d}") for p, d in pairs.tolist()]
-        return categorical(inverse.reshape(-1), labels)
+        return self._rows.domains.codes(labels)[inverse.reshape(-1)]
 
     def _messages(self, wanted: Mapping[str, Integers], event_types: Sequence[int]) -> tuple[Arrays, Coded]:
         """Columns of the ranges or domains of `event_types`, and the message of each.
@@ -366,43 +306,37 @@ class _Export:
         message = texts["text"] if own else Coded(np.full(len(ids), NONE, np.int32), [])
         without = message.codes == NONE
         unique, place = np.unique(ids[without], return_inverse=True)
-        strings = self._strings(OneOf("id", unique[unique != NONE].tolist()))
+        strings = self._tables.texts_by_id(STRINGS, "value", OneOf("id", unique[unique != NONE].tolist()))
         message.codes[without] = len(message.labels) + place.reshape(-1)
         return columns, Coded(message.codes, message.labels + [strings.get(i, "") for i in unique.tolist()])
 
     # -- what the export says of itself -------------------------------------------------------------------------------
 
-    def _version(self) -> str:
-        """The exporter's version, e.g. ``2025.3.1.90``."""
-        name = next((t for t in META_TABLES if {"name", "value"} <= self._tables.columns(t)), None)
-        found = self._texts(name, "value", Like("name", begins="EXPORT_PRODUCT_VERSION")) if name else []
-        return found[0] if found else "of unknown version"
-
-    def devices(self, used: Set[int]) -> dict[int, str]:
+    def _devices(self) -> dict[int, str]:
         """The devices that ops ran on, index to name; a host may have others."""
         name = "TARGET_INFO_GPU"
         if not {"id", "name"} <= self._tables.columns(name):
             return {}
-        rows, texts = self._tables.read(name, {"index": Integers(("cuDevice", "id"), NONE)}, ["name"])
-        named = zip(rows["index"].tolist(), texts["name"].tolist(), strict=True)
-        return {i: name for i, name in named if name and i in used}
+        named = self._tables.texts_by_id(name, "name", ident=Integers(("cuDevice", "id"), NONE))
+        used = set(np.unique(self._rows.ops["device"]).tolist())
+        return {i: name for i, name in named.items() if name and i in used}
 
-    def graph_trace(self, ops: pd.DataFrame, nodes: pd.DataFrame) -> str:
+    def _graph_trace(self, nodes: pd.DataFrame) -> str:
         """`Info.graph_trace`."""
-        if len(nodes) or bool((ops["node"] != NONE).any()):
+        if len(nodes) or bool((self._rows.ops["node"] != NONE).any()):
             return "node"
         if "start" in self._tables.columns(GRAPHS):
             whole = self._tables.integers(GRAPHS, {"start": Integers(("start",), 0)})
             if len(whole["start"]):
                 return "graph"
         if {"name", "value"} <= self._tables.columns("META_DATA_CAPTURE"):
-            modes = self._texts("META_DATA_CAPTURE", "value", Like("name", ends="CUDA_GRAPH_TRACE_OPTIONS:MODE"))
+            modes = self._tables.texts("META_DATA_CAPTURE", "value", Like("name", ends="CUDA_GRAPH_TRACE_OPTIONS:MODE"))
             # A mode alone does not say that a graph ran.
             if set(modes) == {"Node"}:
                 return "node"
         return "unknown"
 
-    def profiler_warnings(self) -> list[Diagnostic]:
+    def _profiler_warnings(self) -> list[Diagnostic]:
         """Warnings and errors of the profiler, each text once."""
         name = "DIAGNOSTIC_EVENT"
         if not {"severity", "text"} <= self._tables.columns(name):
@@ -415,18 +349,6 @@ class _Export:
 
     # -- helpers ------------------------------------------------------------------------------------------------------
 
-    def _texts(self, name: str, column: str, where: Like) -> list[str]:
-        return [text for text in self._tables.read(name, {}, [column], where)[1][column].tolist() if text is not None]
-
-    def _strings(self, where: OneOf | Like) -> dict[int, str]:
-        rows, texts = self._tables.read(STRINGS, {"id": Integers(("id",))}, ["value"], where)
-        values = zip(rows["id"].tolist(), texts["value"].tolist(), strict=True)
-        return {ident: text for ident, text in values if text is not None}
-
-    def _process_index(self, global_id: int) -> int:
-        """The number of the process that a globalPid or globalTid belongs to."""
-        return self._pids.setdefault(global_id & ~_THREAD_BITS, len(self._pids))
-
     def _with_thread(self, columns: Arrays) -> Arrays:
         """`columns` with process numbers and thread ids in place of the global ids in ``process``."""
         columns["thread"] = columns["process"] & _THREAD_BITS
@@ -434,7 +356,5 @@ class _Export:
 
     def _with_process(self, columns: Arrays) -> Arrays:
         """`columns` with process numbers in place of the global ids in ``process``."""
-        codes, unique = pd.factorize(columns["process"])
-        lookup = np.array([self._process_index(i) for i in unique.tolist()], dtype=np.int32)
-        columns["process"] = lookup[codes] if len(codes) else np.empty(0, np.int32)
+        columns["process"] = self._rows.process(columns["process"] & ~_THREAD_BITS)
         return columns

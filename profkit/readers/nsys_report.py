@@ -28,7 +28,7 @@ _TOO_NEW = re.compile(r"created in Nsight Systems version \((\d{4}(?:\.\d+)+)")
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Whether the file that begins with `head` is a report."""
+    """See `profkit.readers.Reader`."""
     return head.startswith(_MAGIC)
 
 
@@ -56,12 +56,14 @@ def read(path: Path, *, detail: bool = False) -> Trace:
 @contextmanager
 def _exported(report: Path) -> Iterator[tuple[Path, Diagnostic]]:
     beside = report.with_name(report.stem + ".sqlite")
-    if _is_current(beside, report):
+    ours = _is_export(beside)
+    if ours and beside.stat().st_mtime_ns >= report.stat().st_mtime_ns:
         yield beside, Diagnostic("export-reused", f"{beside.name} beside the report is newer than it and was read.")
         return
     found = _nsys_for(report)
     with tempfile.TemporaryDirectory(prefix="profkit.") as elsewhere:
-        made = _export_beside(found, report, beside) if _is_replaceable(beside) else None
+        # Any other file of that name is not ours to replace.
+        made = _export_beside(found, report, beside) if ours or not beside.exists() else None
         if made is not None:
             yield made, Diagnostic("exported", f"nsys {found.version} exported the report to {made.name} beside it.")
             return
@@ -72,15 +74,6 @@ def _exported(report: Path) -> Iterator[tuple[Path, Diagnostic]]:
             "file; opening it again will export it again."
         )
         yield made, Diagnostic("export-not-kept", message)
-
-
-def _is_current(export: Path, report: Path) -> bool:
-    return _is_export(export) and export.stat().st_mtime_ns >= report.stat().st_mtime_ns
-
-
-def _is_replaceable(export: Path) -> bool:
-    """Whether the name is free, or taken by an older export; any other file there is not ours to replace."""
-    return not export.exists() or _is_export(export)
 
 
 def _is_export(path: Path) -> bool:

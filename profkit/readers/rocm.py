@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import ProfkitError
-from profkit.model.trace import NONE, OP_DETAIL, OP_KINDS, OPS, Diagnostic, Process, Trace
+from profkit.model.trace import NONE, OP_DETAIL, OP_KINDS, OPS, Diagnostic, Info, Process, Trace
 from profkit.model.wording import are, counted
 from profkit.readers.events import Columns, EventRows, nests
 from profkit.readers.rows import broken_rows
@@ -24,9 +24,12 @@ _DIRECTIONS = {
     "DEVICE_TO_DEVICE": "DtoD",
     "HOST_TO_HOST": "HtoH",
 }
+#: The start of a row whose profiler wrote none: after every end, so that it is known to be broken.
+UNWRITTEN = int(np.iinfo(np.int64).max)
 _CLONE = re.compile(r"( \[clone \.kd\]|\.kd)$")
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+Owner = int | npt.NDArray[np.int64]
 
 
 def record_with(output: str) -> str:
@@ -59,8 +62,9 @@ def mapped(ids: npt.NDArray[Any], mapping: Mapping[int, int]) -> npt.NDArray[np.
 class RocmRows(EventRows):
     """Rows of one recording of AMD's profilers, of one process or of several.
 
-    `owner` of the `add` methods identifies the process of each row by one int64: its pid, or a value below `NONE` for
-    a process whose pid is not known, or that of `new_owner`. Columns that a format does not have may be left out.
+    `owner` of the `add` methods identifies the process of all rows or of each by one int64: its pid, or a value below
+    `NONE` for a process whose pid is not known, or that of `new_owner`. Columns that a format does not have may be left
+    out.
     """
 
     def __init__(self, *, detail: bool) -> None:
@@ -73,36 +77,36 @@ class RocmRows(EventRows):
         self._pids[owner] = pid
         return owner
 
-    def add_ops(self, kind: str, owner: npt.NDArray[np.int64], columns: Arrays) -> None:
+    def add_ops(self, kind: str, owner: Owner, columns: Arrays) -> None:
         """Columns of `OPS` and `OP_DETAIL`; `name` is of `op_names`, and the grid counts work-items, as HSA does."""
         shape = {
             f"grid_{axis}": _workgroups(columns[f"grid_{axis}"], columns[f"block_{axis}"])
             for axis in "xyz"
             if f"grid_{axis}" in columns
         }
-        kinds = np.full(len(owner), OP_KINDS.index(kind), np.int8)
+        kinds = np.full(len(columns["start"]), OP_KINDS.index(kind), np.int8)
         wanted = [*OPS, *(OP_DETAIL if self.detail else ())]
         self._add(self.ops, owner, {**columns, **shape, "kind": kinds}, wanted)
 
-    def add_launches(self, owner: npt.NDArray[np.int64], columns: Arrays) -> None:
+    def add_launches(self, owner: Owner, columns: Arrays) -> None:
         """Columns of `LAUNCHES`; `api` indexes `LAUNCH_APIS`, `name` is of `call_names`."""
         self._add(self.launches, owner, columns, ["start", "end", "thread", "correlation", "api", "name"])
 
-    def add_ranges(self, owner: npt.NDArray[np.int64], columns: Arrays) -> None:
+    def add_ranges(self, owner: Owner, columns: Arrays) -> None:
         """`start`, `end`, `thread` and `text` (of `texts`); `crosses` marks what is known to be a start/end range."""
-        crosses = {"crosses": np.zeros(len(owner), np.bool_)}
+        crosses = {"crosses": np.zeros(len(columns["start"]), np.bool_)}
         self._add(self.ranges, owner, {**crosses, **columns}, ["start", "end", "thread", "text", "crosses"])
 
-    def _add(self, table: Columns, owner: npt.NDArray[np.int64], columns: Arrays, wanted: Iterable[str]) -> None:
-        process = self.process(owner, ascending=True)
-        absent = np.full(len(owner), NONE, np.int64)
+    def _add(self, table: Columns, owner: Owner, columns: Arrays, wanted: Iterable[str]) -> None:
+        absent = np.full(len(columns["start"]), NONE, np.int64)
+        process = self.process(np.full(len(absent), owner, np.int64), ascending=True)
         table.add({name: columns.get(name, absent) for name in wanted} | {"process": process})
 
     def rocm_trace(self, path: Path, format_name: str, profiler: str, agents: Mapping[int, str], output: str) -> Trace:
         """The recording from all rows added.
 
         Args:
-            path, format_name, profiler: see `EventRows.trace`.
+            path, format_name, profiler: see `Info`.
             agents: index to name of the GPUs.
             output: rocprofv3's name of the format.
 
@@ -110,17 +114,20 @@ class RocmRows(EventRows):
             ProfkitError: there is no row.
         """
         if not self.found:
-            raise ProfkitError(f"{path}: no kernel, copy, launch or marker. Record with: {record_with(output)}")
+            raise ProfkitError(
+                f"{path}: no kernel, copy, launch or marker in this file. Open that of the kernels of the same run, or "
+                f"record with: {record_with(output)}"
+            )
         self._mark_nested()
-        return self.trace(
-            path,
-            format_name,
+        info = Info(
+            source=str(path),
+            format=format_name,
             vendor="amd",
             profiler=profiler,
             devices=_device_names(agents, np.unique(self.ops["device"]).tolist()),
-            processes=[Process(self._pids.get(owner, max(owner, NONE))) for owner in self.owners],
-            without_ops="The files hold host rows only, no op of a GPU.",
+            processes=tuple(Process(self._pids.get(owner, max(owner, NONE))) for owner in self.owners),
         )
+        return self.trace(info, without_ops="The files hold host rows only, no op of a GPU.")
 
     def _mark_nested(self) -> None:
         """Column `nested` of the ranges: what may be a push/pop range."""

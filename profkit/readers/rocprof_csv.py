@@ -14,19 +14,22 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as pacsv
 
 from profkit.errors import ProfkitError
-from profkit.model.trace import LAUNCH_APIS, NONE, Diagnostic, Trace
+from profkit.model.trace import NONE, Diagnostic, Trace
 from profkit.model.wording import counted, have, were
+from profkit.readers import ROCPROF_CSV
+from profkit.readers.arrow import Arrays, Coded, Integers, Like, OneOf, Origin, Tables
 from profkit.readers.files import whole
-from profkit.readers.rocm import RocmRows, copy_name, is_marker_range, kernel_name, mapped, record_with
-from profkit.readers.rows import Texts, call_name, ids, launch_api
+from profkit.readers.rocm import UNWRITTEN, RocmRows, copy_name, is_marker_range, kernel_name, mapped
+from profkit.readers.rows import Texts, api_index, call_name
 
 #: What a file holds, by the columns that only such files have; checked in this order. The value is the free text.
 _ROLES: dict[str, tuple[frozenset[str], str]] = {
@@ -39,10 +42,25 @@ _ROLES: dict[str, tuple[frozenset[str], str]] = {
 }
 #: More than any writer's: each counter has one.
 _MOST_COLUMNS = 10_000
-#: The kinds of file in one run, as rocprofv3 names them after the prefix.
-_KINDS = "kernel|memory_copy|marker_api|marker|hip_api|hip_runtime_api|hip_compiler_api|hip|hip_runtime|hip_compiler"
-_NAME = re.compile(rf"^(?P<prefix>.+)_(?:(?:{_KINDS}|\w+_api)_trace|agent_info)\.csv(?:\.gz)?$")
-_COMPANIONS = re.compile(rf"^(?:(?:{_KINDS})_trace|agent_info)\.csv(?:\.gz)?$")
+
+
+def _first(*sources: str) -> Integers:
+    """A column that writers name differently, of which a file may have none."""
+    return Integers(sources, NONE, optional=True)
+
+
+#: The names of rocprofv3, of rocprof v2 and of rocprof v1.
+_TIMES = {
+    "start": Integers(("start_timestamp", "begin_timestamp", "beginns"), UNWRITTEN),
+    "end": Integers(("end_timestamp", "endns"), 0),
+}
+_IDENTITY = {"pid": _first("process_id", "pid"), "thread": _first("thread_id", "tid")}
+_ROW = {
+    **_TIMES,
+    **_IDENTITY,
+    "stream": _first("stream_id", "queue_id"),
+    "correlation": Integers(("correlation_id",), NONE, optional=True, zero_is_null=True),
+}
 
 
 def header_of(line: bytes) -> list[str]:
@@ -63,38 +81,29 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
-    """Read the run that the file at `path` belongs to.
-
-    Args:
-        path: one CSV file; others of the run are found beside it by their common prefix.
-        detail: also read `OP_DETAIL` (grid in workgroups, block in work-items, VGPRs, bytes of LDS).
-
-    Raises:
-        ProfkitError: a row that does not fit, or nothing that profkit reads.
-    """
-    named = _NAME.match(path.name)
+    """See `profkit.readers.Reader`; the other files of the run are found beside this one by their common prefix."""
     if (first := _part(path)) is None:
         raise ProfkitError(f"{path} is no CSV of rocprofv3 with kernels, copies, API calls or markers.")
-    others = map(_part, _companions(path, named["prefix"]) if named else [])
+    named = ROCPROF_CSV.name.match(path.name)
+    prefix = named[1] if named else ""
+    others = map(_part, _companions(path, prefix) if prefix else [])
     parts = [first, *(part for part in others if part is not None)]
     rows = RocmRows(detail=detail)
-    run = _Run(parts, named["prefix"] if named else "", rows)
+    run = _Run(parts, prefix, rows)
     run.read()
-    if not rows.found:
-        raise ProfkitError(
-            f"{path}: no kernel, copy, launch or marker in this file. Open the kernel_trace.csv of the same run, or "
-            f"record with: {record_with('csv')}"
-        )
     profiler = "rocprof" if run.of("rocprof v1", "rocprof v2") else "rocprofv3"
     return rows.rocm_trace(path, f"{profiler} csv", profiler, run.agents, "csv")
 
 
 def _companions(path: Path, prefix: str) -> list[Path]:
     """The other files of the run; of one that lies there packed and unpacked, the unpacked."""
-    start, own = prefix + "_", path.name.removesuffix(".gz")
-    siblings = sorted((p for p in path.parent.iterdir() if p.name.startswith(start)), reverse=True)
-    others = {p.name.removesuffix(".gz"): p for p in siblings if _COMPANIONS.match(p.name.removeprefix(start))}
-    return sorted(p for name, p in others.items() if name != own)
+    found: dict[str, Path] = {}
+    for other in sorted(path.parent.iterdir(), reverse=True):
+        named = ROCPROF_CSV.name.match(other.name)
+        if named is not None and named[1] == prefix and named[2] is not None:
+            found[other.name.removesuffix(".gz")] = other
+    found.pop(path.name.removesuffix(".gz"), None)
+    return sorted(found.values())
 
 
 def _part(path: Path) -> _Part | None:
@@ -108,8 +117,18 @@ def _part(path: Path) -> _Part | None:
     return None if role is None else _Part(path, role, header_of(head), body)
 
 
-class _Part:
-    """One file of a run: its columns as texts, converted on demand.
+class _Lines(Origin):
+    def misfit(self, index: int, name: str, found: str, expected: str) -> ProfkitError:
+        if header_of(found.strip("'").encode()) != [name]:
+            return super().misfit(index, name, found, expected)
+        return ProfkitError(
+            f"{self.place}, line {self.row + index}: the header stands here again, so several processes wrote this "
+            "file. Record one file per process: rocprofv3 -o NAME_%pid%."
+        )
+
+
+class _Part(Tables):
+    """One file of a run, which is a table.
 
     Args:
         path: the file.
@@ -119,96 +138,64 @@ class _Part:
     """
 
     def __init__(self, path: Path, role: str, names: list[str], body: bytes) -> None:
-        self.path, self.role, self.names = path, role, names
+        super().__init__(path, [role])
+        self.role, self._header = role, names
         self.mended_rows = 0
         if len(names) > _MOST_COLUMNS:
             raise ProfkitError(f"{path}, line 1: {len(names):,} columns are none of rocprofv3's. Copy it again.")
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ProfkitError(f"{path}, line 1: column {twice[0]} stands there twice. Record or copy it again.")
-        self._free = self.names.index(_ROLES[role][1])
+        self.free = _ROLES[role][1]
+        self._place_of_free = names.index(self.free)
         try:
             body.decode()
         except UnicodeDecodeError:
             body = body.decode(errors="replace").encode()
-        self._columns = self._parse(body)
+        self._parsed = self._parse(body)
 
-    def __len__(self) -> int:
-        return len(next(iter(self._columns.values())))
+    def has(self, *names: str) -> bool:
+        """Whether it has one of these columns."""
+        return bool(self.columns(self.role) & set(names))
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._columns
+    def rows(self, integers: Mapping[str, Integers], *texts: str) -> tuple[Arrays, dict[str, Coded]]:
+        """Whole columns; all texts of a column that is absent are NULL."""
+        columns, coded = self.read(self.role, integers, [name for name in texts if self.has(name)])
+        absent = Coded(np.full(self._parsed.num_rows, NONE, np.int32), [])
+        return columns, {name: coded.get(name, absent) for name in texts}
 
-    def first_of(self, *names: str) -> str:
-        """The first of `names` that the file has, else the first: writers differ in their names for one thing."""
-        return next((name for name in names if name in self), names[0])
+    def _names(self, table: str) -> list[str]:
+        return self._header
 
-    def coded(self, name: str) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """Column `name` as codes into its distinct texts."""
-        encoded = self._columns[name].combine_chunks().dictionary_encode()
-        chunk = encoded.chunk(0) if hasattr(encoded, "chunk") else encoded
-        codes = chunk.indices.to_numpy(zero_copy_only=False)
-        return np.asarray(codes, np.int32), [str(v) for v in chunk.dictionary.to_pylist()]
+    def _origin(self, table: str) -> Origin:
+        return _Lines(str(self.path), row=2, unit="line")
 
-    def texts(self, name: str, texts: Texts, rename: Callable[[str], str] = str) -> npt.NDArray[np.int32]:
-        """The codes of column `name` in `texts`; `rename` is applied to each distinct text."""
-        codes, labels = self.coded(name)
-        return texts.codes([rename(label) for label in labels])[codes]
+    def _batches(
+        self, table: str, integers: Sequence[str], texts: Sequence[str], where: OneOf | Like | None
+    ) -> Iterator[pa.RecordBatch]:
+        yield from self._parsed.select(list(dict.fromkeys([*integers, *texts]))).to_batches()
 
-    def integers(self, name: str, default: int = NONE) -> npt.NDArray[np.int64]:
-        """Column `name`; `default` where it is absent or empty.
-
-        Raises:
-            ProfkitError: a field is no integer, with its line.
-        """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        if name not in self._columns:
-            return np.full(len(self), default, np.int64)
-        column = self._columns[name]
-        filled = pc.if_else(pc.equal(column, ""), str(default), column)
-        try:
-            return np.asarray(pc.cast(filled, pa.int64()).to_numpy(), np.int64)
-        except pa.ArrowInvalid:
-            values = filled.to_pylist()
-        row = next((i for i, v in enumerate(values) if not _is_int64(v)), 0)
-        if header_of(values[row].encode()) == [name]:
-            raise ProfkitError(
-                f"{self.path}, line {row + 2}: the header stands here again, so several processes wrote this file. "
-                "Record one file per process: rocprofv3 -o NAME_%pid%."
-            )
-        raise ProfkitError(
-            f"{self.path}, line {row + 2}: {name} is {values[row]!r}, expected an integer. Record or copy it again."
-        )
-
-    def _parse(self, body: bytes) -> dict[str, Any]:
-        import pyarrow as pa
-
+    def _parse(self, body: bytes) -> pa.Table:
         if _is_plain(body):
             with contextlib.suppress(pa.ArrowInvalid):
-                return self._columns_of(body)
+                return self._table_of(body)
         try:
-            return self._columns_of(self._mended(body))
+            return self._table_of(self._mended(body))
         except pa.ArrowInvalid as error:
             reason = " ".join(str(error).split())[:200]
             raise ProfkitError(f"{self.path} is no table ({reason}). Mend it, or record the run again.") from None
 
-    def _columns_of(self, body: bytes) -> dict[str, Any]:
-        import pyarrow as pa
-        import pyarrow.csv as pacsv
-
+    def _table_of(self, body: bytes) -> pa.Table:
+        """All columns as texts; an empty field is NULL."""
+        types = dict.fromkeys(self._header, pa.string())
         if not body.strip():
-            return {name: pa.chunked_array([[]], pa.string()) for name in self.names}
-        parsed = pacsv.read_csv(
+            return pa.table({name: pa.array([], kind) for name, kind in types.items()})
+        return pacsv.read_csv(
             io.BytesIO(body),
-            read_options=pacsv.ReadOptions(column_names=self.names),
+            read_options=pacsv.ReadOptions(column_names=self._header),
             parse_options=pacsv.ParseOptions(newlines_in_values=True),
-            convert_options=pacsv.ConvertOptions(
-                column_types=dict.fromkeys(self.names, pa.string()), strings_can_be_null=False
-            ),
+            convert_options=pacsv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True),
         )
-        return {name: parsed.column(name) for name in self.names}
 
     def _mended(self, body: bytes) -> bytes:
         """`body` with inner quotes doubled, as CSV wants them."""
@@ -220,14 +207,14 @@ class _Part:
             return line
         if "\r" in line:
             raise self._bad_row(number, "has a line end inside a field")
-        left, right = self._free, len(self.names) - self._free - 1
+        left, right = self._place_of_free, len(self._header) - self._place_of_free - 1
         before = line.split(",", left)
         after = before[-1].rsplit(",", right)
         text = after[0]
         # A name that was quoted and does not end with its quote has fields behind it that the header does not have.
         if len(before) != left + 1 or len(after) != right + 1 or text.startswith('"') > text.endswith('"'):
             found = len(next(csv.reader([line])))
-            raise self._bad_row(number, f"has {found} fields, the header has {len(self.names)}")
+            raise self._bad_row(number, f"has {found} fields, the header has {len(self._header)}")
         if len(text) > 1 and text.startswith('"') and text.endswith('"'):
             text = text[1:-1]
         if any(field.count('"') not in (0, 2) for field in before[:-1] + after[1:]):
@@ -239,7 +226,7 @@ class _Part:
     def _fits(self, line: str) -> bool:
         """Whether `line` is CSV as it stands: another writer than rocprofv3 doubles the quotes inside fields."""
         try:
-            return len(next(csv.reader([line], strict=True))) == len(self.names)
+            return len(next(csv.reader([line], strict=True))) == len(self._header)
         except csv.Error:
             return False
 
@@ -263,14 +250,14 @@ class _Run:
         self._unknown: int | None = None
         pids: set[int] = set()
         for part in self.of("calls", "rocprof v1", "rocprof v2"):
-            own = part.integers(_pid_column(part))
+            columns, texts = part.rows(_IDENTITY, "guid")
+            own = columns["pid"]
             pids |= set(np.unique(own).tolist()) - {NONE}
-            thread = part.integers(part.first_of("thread_id", "tid"))
-            for tid, pid in np.unique(np.stack([thread, own]), axis=1).T.tolist():
+            for tid, pid in np.unique(np.stack([columns["thread"], own]), axis=1).T.tolist():
                 # Processes of several containers may share thread ids, which then tell nothing.
                 self._pid_by_thread[tid] = pid if self._pid_by_thread.get(tid, pid) == pid else NONE
-            if "guid" in part:
-                pairs = np.unique(np.stack([part.texts("guid", self._guids), own]), axis=1)
+            if part.has("guid"):
+                pairs = np.unique(np.stack([texts["guid"].codes_in(self._guids), own]), axis=1)
                 self._pid_by_guid |= dict(zip(pairs[0].tolist(), pairs[1].tolist(), strict=True))
         self._processes = len(pids)
         named = int(prefix) if prefix.isdecimal() and len(prefix) < 19 else NONE
@@ -307,123 +294,87 @@ class _Run:
             )
 
     def _kernels(self, part: _Part) -> None:
-        # The column names of rocprofv3, of rocprof v2 and of rocprof v1.
-        columns: dict[str, npt.NDArray[Any]] = {
-            "start": part.integers(part.first_of("start_timestamp", "begin_timestamp", "beginns")),
-            "end": part.integers(part.first_of("end_timestamp", "endns")),
-            "name": part.texts(part.first_of("kernel_name", "kernelname"), self._rows.op_names, kernel_name),
-            "device": _agent(part, part.first_of("agent_id", "gpu_id")),
-            "stream": part.integers(part.first_of("stream_id", "queue_id")),
-            "correlation": ids(part.integers("correlation_id")),
-        }
-        if self._rows.detail:
-            columns |= _launch_shape(part)
-        self._rows.add_ops("kernel", self._pids_of_ops(part), columns)
+        detail = _launch_shape(part) if self._rows.detail else {}
+        columns, texts = part.rows(_ROW | detail, part.free, "agent_id", "gpu_id", "guid")
+        columns["name"] = texts[part.free].codes_in(self._rows.op_names, kernel_name)
+        columns["device"] = np.maximum(*(_agent(part, name, texts[name]) for name in ("agent_id", "gpu_id")))
+        self._rows.add_ops("kernel", self._owners(part, columns, texts), columns)
 
     def _copies(self, part: _Part) -> None:
-        direction, directions = part.coded("direction")
-        from_device = np.array([d.endswith("DEVICE_TO_HOST") for d in directions], np.bool_)[direction]
-        source, target = _agent(part, "source_agent_id"), _agent(part, "destination_agent_id")
-        columns: dict[str, npt.NDArray[Any]] = {
-            "start": part.integers("start_timestamp"),
-            "end": part.integers("end_timestamp"),
-            "name": part.texts("direction", self._rows.op_names, copy_name),
-            "device": np.where(from_device, source, target),
-            "stream": part.integers("stream_id"),
-            "correlation": ids(part.integers("correlation_id")),
-        }
-        self._rows.add_ops("memcpy", self._pids_of_ops(part), columns)
+        columns, texts = part.rows(_ROW, "direction", "source_agent_id", "destination_agent_id", "guid")
+        from_device = texts["direction"].mapped(lambda direction: direction.endswith("DEVICE_TO_HOST"), of_null=False)
+        source, target = (_agent(part, name, texts[name]) for name in ("source_agent_id", "destination_agent_id"))
+        columns["name"] = texts["direction"].codes_in(self._rows.op_names, copy_name)
+        columns["device"] = np.where(from_device, source, target)
+        self._rows.add_ops("memcpy", self._owners(part, columns, texts), columns)
 
     def _calls(self, part: _Part) -> None:
-        domain, domains = part.coded("domain")
-        function, functions = part.coded("function")
-        pid = self._pids_of_calls(part)
-        start, end = part.integers("start_timestamp"), part.integers("end_timestamp")
-        columns: dict[str, npt.NDArray[Any]] = {"start": start, "end": end, "thread": part.integers("thread_id")}
+        columns, texts = part.rows(_ROW, "domain", "function", "guid")
+        pid, function = self._owners(part, columns, texts), texts["function"]
 
-        is_hip = np.array([d.startswith("HIP") for d in domains], np.bool_)[domain]
-        apis = [launch_api(f) for f in functions]
-        api = np.array([NONE if a is None else LAUNCH_APIS.index(a) for a in apis], np.int8)[function]
-        launches = columns | {
-            "correlation": ids(part.integers("correlation_id")),
-            "api": api,
-            "name": part.texts("function", self._rows.call_names, call_name),
-        }
-        chosen = is_hip & (api != NONE)
-        self._rows.add_launches(pid[chosen], {n: c[chosen] for n, c in launches.items()})
+        is_hip = texts["domain"].mapped(lambda domain: domain.startswith("HIP"), of_null=False)
+        columns["api"] = function.mapped(api_index, of_null=NONE)
+        columns["name"] = function.codes_in(self._rows.call_names, call_name)
+        chosen = is_hip & (columns["api"] != NONE)
+        self._rows.add_launches(pid[chosen], {name: values[chosen] for name, values in columns.items()})
 
-        is_marker = np.array([is_marker_range(d, "") for d in domains], np.bool_)[domain]
-        is_range = np.array([is_marker_range("MARKER_CORE", f) for f in functions], np.bool_)[function]
-        ranges = columns | {"text": part.texts("function", self._rows.texts)}
+        is_marker = texts["domain"].mapped(lambda domain: is_marker_range(domain, ""), of_null=False)
+        is_range = function.mapped(lambda name: is_marker_range("MARKER_CORE", name), of_null=True)
+        columns["text"] = function.codes_in(self._rows.texts)
         # A mark has one time; it is a point and no range.
-        chosen = is_marker & is_range & (start != end)
-        self._rows.add_ranges(pid[chosen], {n: c[chosen] for n, c in ranges.items()})
+        chosen = is_marker & is_range & (columns["start"] != columns["end"])
+        self._rows.add_ranges(pid[chosen], {name: values[chosen] for name, values in columns.items()})
 
     def _agents(self, part: _Part) -> None:
-        kind, kinds = part.coded("agent_type")
-        name, names = part.coded("product_name")
-        index = part.integers(part.first_of("logical_node_id", "node_id"))
-        for i, k, n in zip(index.tolist(), kind.tolist(), name.tolist(), strict=True):
-            if kinds[k] == "GPU" and names[n]:
-                self.agents[i] = names[n]
+        columns, texts = part.rows({"index": _first("logical_node_id", "node_id")}, "agent_type", "product_name")
+        named = (texts[name].tolist() for name in ("agent_type", "product_name"))
+        rows = zip(columns["index"].tolist(), *named, strict=True)
+        self.agents |= {index: name for index, kind, name in rows if kind == "GPU" and name}
 
-    def _pids_of_calls(self, part: _Part) -> npt.NDArray[np.int64]:
-        return part.integers(_pid_column(part), default=NONE if self._only is None else self._only)
-
-    def _pids_of_ops(self, part: _Part) -> npt.NDArray[np.int64]:
-        """The process of each op: its own column, its guid, the run's only process, or that of its thread."""
-        if _pid_column(part) in part:
-            return self._pids_of_calls(part)
-        if "guid" in part:
-            guid = part.texts("guid", self._guids)
+    def _owners(self, part: _Part, columns: Arrays, texts: Mapping[str, Coded]) -> npt.NDArray[np.int64]:
+        """The process of each row: its own column, its guid, the run's only process, or that of its thread."""
+        if part.has(*_IDENTITY["pid"].sources):
+            return np.where(columns["pid"] == NONE, NONE if self._only is None else self._only, columns["pid"])
+        if part.has("guid"):
+            guid = texts["guid"].codes_in(self._guids)
             return mapped(guid, {g: self._pid_by_guid.get(g, NONE - 1 - g) for g in range(len(self._guids.labels()))})
         if self._only is not None:
-            return np.full(len(part), self._only, np.int64)
-        pid = mapped(part.integers("thread_id"), self._pid_by_thread)
-        self._unknown = (self._unknown or 0) + int((pid == NONE).sum())
+            return np.full(len(columns["pid"]), self._only, np.int64)
+        pid = mapped(columns["thread"], self._pid_by_thread)
+        if part.role != "calls":
+            self._unknown = (self._unknown or 0) + int((pid == NONE).sum())
         return pid
 
 
-def _pid_column(part: _Part) -> str:
-    return part.first_of("process_id", "pid")
-
-
-def _is_int64(text: str) -> bool:
-    return re.fullmatch(r"-?[0-9]{1,19}", text) is not None and -(1 << 63) <= int(text) < 1 << 63
-
-
-def _agent(part: _Part, column: str) -> npt.NDArray[np.int64]:
+def _agent(part: _Part, column: str, texts: Coded) -> npt.NDArray[np.int64]:
     """Numbers of agents: 4 for ``Agent 4`` and for ``4``; `NONE` without a number.
 
     Raises:
         ProfkitError: a number that can be no agent's, with its line.
     """
-    if column not in part:
-        return np.full(len(part), NONE, np.int64)
-    codes, labels = part.coded(column)
-    numbers = [found[1] if (found := re.search(r"(\d+)$", label)) else str(NONE) for label in labels]
+    numbers = [found[1] if (found := re.search(r"([0-9]+)$", label)) else str(NONE) for label in texts.labels]
     for code, number in enumerate(numbers):
         if len(number) > 9:
-            line = int(np.flatnonzero(codes == code)[0]) + 2
+            line = int(np.flatnonzero(texts.codes == code)[0]) + 2
             raise ProfkitError(
-                f"{part.path}, line {line}: {column} is {labels[code]!r}, expected the number of an agent. "
+                f"{part.path}, line {line}: {column} is {texts.labels[code]!r}, expected the number of an agent. "
                 "Record or copy it again."
             )
-    return np.array([int(number) for number in numbers], np.int64)[codes]
+    return np.array([*map(int, numbers), NONE], np.int64)[texts.codes]
 
 
-def _launch_shape(part: _Part) -> dict[str, npt.NDArray[np.int64]]:
+def _launch_shape(part: _Part) -> dict[str, Integers]:
     """`OP_DETAIL` of a kernel table. rocprof v1 and v2 give totals, which stand in the first axis."""
     shape = {
-        "registers": part.integers(part.first_of("vgpr_count", "arch_vgpr")),
-        "shared_memory": part.integers(part.first_of("lds_block_size", "group_segment_size", "lds")),
+        "registers": _first("vgpr_count", "arch_vgpr"),
+        "shared_memory": _first("lds_block_size", "group_segment_size", "lds"),
     }
     for axis in "xyz":
-        if "grd" in part:
-            ones = np.ones(len(part), np.int64)
-            grid, block = (part.integers("grd"), part.integers("wgr")) if axis == "x" else (ones, ones)
+        if part.has("grd"):
+            one = Integers((), 1)
+            grid, block = (_first("grd"), _first("wgr")) if axis == "x" else (one, one)
         else:
-            grid, block = part.integers(f"grid_size_{axis}"), part.integers(f"workgroup_size_{axis}")
+            grid, block = _first(f"grid_size_{axis}"), _first(f"workgroup_size_{axis}")
         shape |= {f"grid_{axis}": grid, f"block_{axis}": block}
     return shape
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.errors import ProfkitError
-from profkit.model.trace import LAUNCH_APIS, NONE, Trace
+from profkit.model.trace import NONE, Trace
 from profkit.readers.files import whole
 from profkit.readers.rocm import RocmRows, copy_name, is_marker_range, kernel_name
-from profkit.readers.rows import call_name, integers, launch_api
+from profkit.readers.rows import api_index, call_name, integers
 
 _KEY = re.compile(rb'"rocprofiler-sdk-tool"\s*:')
 _GPU = 2  # rocprofiler_agent_type_t
@@ -119,21 +119,13 @@ class _Document(msgspec.Struct):
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Whether a file that begins with `head` is rocprofv3's JSON; `path` is not looked at."""
+    """See `profkit.readers.Reader`."""
     del path
     return head.lstrip()[:1] == b"{" and _KEY.search(head) is not None
 
 
 def read(path: Path, *, detail: bool = False) -> Trace:
-    """Read the file at `path`, which may hold several processes.
-
-    Args:
-        path: a JSON file of rocprofv3.
-        detail: also read `OP_DETAIL` (grid in workgroups, block in work-items, VGPRs, bytes of LDS).
-
-    Raises:
-        ProfkitError: truncated, malformed, or nothing in it that profkit reads.
-    """
+    """See `profkit.readers.Reader`; the file may hold several processes."""
     rows = RocmRows(detail=detail)
     agents: dict[int, str] = {}
     for process in _decode(path).processes:
@@ -194,7 +186,7 @@ class _Reader:
             registers = {i: s.arch_vgpr_count for i, s in symbols.items()}
             columns["registers"] = integers([registers.get(d.kernel_id, NONE) for d in dispatches])
             columns["shared_memory"] = _column(dispatches, "group_segment_size")
-        self._rows.add_ops("kernel", self._owners(len(records)), columns)
+        self._rows.add_ops("kernel", self._owner, columns)
 
     def _copies(self, records: list[_Record]) -> None:
         def device(record: _Record) -> int:
@@ -207,16 +199,16 @@ class _Reader:
             "device": integers([device(r) for r in records]),
             "stream": integers([NONE if r.stream_id is None else r.stream_id.handle for r in records]),
         }
-        self._rows.add_ops("memcpy", self._owners(len(records)), columns)
+        self._rows.add_ops("memcpy", self._owner, columns)
 
     def _launches(self, records: list[_Record]) -> None:
         called = [(r, self._operation(r)[1]) for r in records]
-        apis = {name: launch_api(name) for _, name in called}
-        chosen = [(r, name, api) for r, name in called if (api := apis[name]) is not None]
-        columns = self._common([r for r, _, _ in chosen])
-        columns["api"] = integers([LAUNCH_APIS.index(api) for _, _, api in chosen])
-        columns["name"] = self._rows.call_names.codes([call_name(name) for _, name, _ in chosen])
-        self._rows.add_launches(self._owners(len(chosen)), columns)
+        apis = {name: api_index(name) for _, name in called}
+        chosen = [(r, name) for r, name in called if apis[name] != NONE]
+        columns = self._common([r for r, _ in chosen])
+        columns["api"] = integers([apis[name] for _, name in chosen])
+        columns["name"] = self._rows.call_names.codes([call_name(name) for _, name in chosen])
+        self._rows.add_launches(self._owner, columns)
 
     def _markers(self, records: list[_Record]) -> None:
         messages = {m.key: m.value for m in self._process.strings.marker_api}
@@ -229,7 +221,7 @@ class _Reader:
         columns = self._common([r for r, _, _ in chosen])
         columns["text"] = self._rows.texts.codes([text for _, _, text in chosen])
         columns["crosses"] = integers([call.startswith("roctxRangeSt") for _, call, _ in chosen])
-        self._rows.add_ranges(self._owners(len(chosen)), columns)
+        self._rows.add_ranges(self._owner, columns)
 
     def _operation(self, record: _Record) -> tuple[str, str]:
         """Domain and call of an API record, from the indices that it holds."""
@@ -250,9 +242,6 @@ class _Reader:
             "graph": integers([_handle(r.graph_exec_id) or NONE for r in records]),
             "node": integers([_handle(r.graph_node_id) or NONE for r in records]),
         }
-
-    def _owners(self, length: int) -> npt.NDArray[np.int64]:
-        return np.full(length, self._owner, np.int64)
 
 
 def _column(records: Sequence[object], attribute: str) -> npt.NDArray[np.int64]:

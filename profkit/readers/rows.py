@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from profkit.errors import ProfkitError
-from profkit.model.trace import NONE, Diagnostic, Trace, joint_key
+from profkit.model.trace import LAUNCH_APIS, NONE, Diagnostic, Trace, joint_key
 from profkit.model.wording import are, counted, have
 
 #: Characters of a decimal that the vectorised parser reads; longer ones (a float's 17 digits and more) go to `Decimal`.
@@ -115,10 +115,43 @@ def broken_rows(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt
 
 
 def split_broken(ops: pd.DataFrame, broken: npt.NDArray[np.bool_]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """`ops` sorted by (process, start), and the broken ones."""
-    sound = ops[~broken]
-    order = np.lexsort((sound["end"].to_numpy(), sound["start"].to_numpy(), sound["process"].to_numpy()))
-    return sound.iloc[order].reset_index(drop=True), ops[broken].reset_index(drop=True)
+    """The sound rows of `ops` by process, start and end, and the broken ones."""
+    set_aside = ops[broken].reset_index(drop=True) if broken.any() else ops.iloc[:0]
+    if broken.any():
+        ops = ops[~broken].reset_index(drop=True)
+    process, start, end = (ops[name].to_numpy() for name in ("process", "start", "end"))
+    if not len(ops) or _is_sorted(process, start, end):
+        return ops, set_aside
+    # Kernels and copies of one process are sorted runs already, which a stable sort merges.
+    one = (process == process[0]).all()
+    order = np.argsort(start, kind="stable") if one else np.lexsort((start, process))
+    if not _is_sorted(process[order], start[order], end[order]):
+        order = np.lexsort((end, start, process))
+    return ops.iloc[order].reset_index(drop=True), set_aside
+
+
+def _is_sorted(*keys: npt.NDArray[Any]) -> bool:
+    """Whether the rows with these keys, the first one first, are in order."""
+    tied = np.ones(len(keys[0]) - 1, np.bool_)
+    for key in keys:
+        if (tied & (key[1:] < key[:-1])).any():
+            return False
+        tied &= key[1:] == key[:-1]
+    return True
+
+
+def sound_launches(launches: pd.DataFrame, broken: npt.NDArray[np.bool_], *, only_outer: bool = True) -> pd.DataFrame:
+    """`launches` with valid times, by process and start.
+
+    Args:
+        only_outer: of those that share a process and a correlation id, keep the first: a runtime call and the driver
+            call under it may share one.
+    """
+    launches = launches[~broken].sort_values(["process", "start"], kind="stable", ignore_index=True)
+    if not only_outer:
+        return launches
+    inner = launches.duplicated(["process", "correlation"]) & (launches["correlation"] != NONE)
+    return launches[~inner].reset_index(drop=True)
 
 
 def sorted_ranges(ranges: pd.DataFrame) -> pd.DataFrame:
@@ -129,20 +162,12 @@ def sorted_ranges(ranges: pd.DataFrame) -> pd.DataFrame:
 
 def set_aside_note(ops: int, others: int, total_ops: int) -> list[Diagnostic]:
     """What to say about rows without valid times; nothing where there are none."""
-    notes = []
-    if ops:
-        notes.append(
-            Diagnostic(
-                "set-aside", f"{ops} of {counted(total_ops, 'op')} {have(ops)} no valid times and {are(ops)} set aside."
-            )
-        )
-    if others:
-        notes.append(
-            Diagnostic(
-                "set-aside", f"{counted(others, 'host row')} {have(others)} no valid times and {are(others)} left out."
-            )
-        )
-    return notes
+    rows = (ops, f"{ops} of {counted(total_ops, 'op')}", "set aside"), (others, counted(others, "host row"), "left out")
+    return [
+        Diagnostic("set-aside", f"{what} {have(count)} no valid times and {are(count)} {done}.")
+        for count, what, done in rows
+        if count
+    ]
 
 
 def graph_trace(ops: pd.DataFrame, launches: pd.DataFrame) -> str:
@@ -208,6 +233,12 @@ def launch_api(recorded: str) -> str | None:
     """One of `profkit.model.trace.LAUNCH_APIS`, or None for a call that launches nothing."""
     name = call_name(recorded)
     return next((api for api, pattern in _LAUNCHING.items() if pattern.match(name)), None)
+
+
+def api_index(recorded: str) -> int:
+    """`launch_api` as an index into `LAUNCH_APIS`, `NONE` for None."""
+    api = launch_api(recorded)
+    return NONE if api is None else LAUNCH_APIS.index(api)
 
 
 _REPR = re.compile(r"^\{.*?['\"]Module['\"]: ?(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")", re.DOTALL)

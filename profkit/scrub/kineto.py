@@ -33,7 +33,6 @@ _OWN_IDS = frozenset({"", "Spans", "Traces", "PyTorch Profiler", "Trace PyTorch 
 _PLAIN_ID = re.compile(r"-?\d{1,20}|0x[0-9a-fA-F]{1,16}")
 _MERGED_PID = re.compile(r"(.*\D)(\d{1,18})", re.DOTALL)
 _TIME = re.compile(rb'"?-?\d{1,25}(?:\.\d{1,25})?(?:[eE][-+]?\d{1,2})?"?')
-_GPU_LABEL = re.compile(r"CPU|GPU \d{1,4}")
 _LANE = re.compile(r"(?:stream|thread) -?\d{1,20}")
 
 _Backend = Annotated[
@@ -90,6 +89,19 @@ _TEXTS: Mapping[str, Field] = {
 }
 
 _NUMERIC = re.compile(rb"[\[\]\d\s,.eE+-]+|true|false|null|\[(?:\s*(?:true|false|null)\s*,?)*\]")
+
+
+def _lane(value: Any) -> str | None:
+    found = _LANE.match(value) if isinstance(value, str) else None
+    return None if found is None else found[0]
+
+
+#: Events of metadata to the argument that is kept of them.
+_METADATA: Mapping[str, tuple[str, Field]] = {
+    **dict.fromkeys(("process_sort_index", "thread_sort_index"), ("sort_index", field(float))),
+    "process_labels": ("labels", field(Annotated[str, form(r"CPU|GPU \d{1,4}")])),
+    "thread_name": ("name", _lane),
+}
 
 
 class _Event(msgspec.Struct, gc=False, omit_defaults=True):
@@ -185,20 +197,15 @@ class _Scrubber:
 
     def _metadata(self, event: _Event) -> _Event | None:
         """Labels and order of processes and threads, for viewers; names of programs stay behind."""
-        args = event.args or {}
-        kept: dict[str, msgspec.Raw]
-        if event.name in ("process_sort_index", "thread_sort_index"):
-            kept = {k: v for k, v in args.items() if k == "sort_index" and _as_written(v)}
-        elif event.name == "process_labels":
-            kept = _label("labels", _GPU_LABEL.fullmatch(_plain_text(args.get("labels"))))
-        elif event.name == "thread_name":
-            kept = _label("name", _LANE.match(_plain_text(args.get("name"))))
-        else:
+        if event.name is None or event.name not in _METADATA:
             return None
-        if not kept:
+        key, kept = _METADATA[event.name]
+        value = kept(_decoded((event.args or {}).get(key)))
+        if value is None:
             return None
+        args = {key: msgspec.Raw(msgspec.json.encode(value))}
         pid, tid = self._pid(event.pid), self._id(event.tid)
-        return _Event(ph="M", name=event.name, pid=pid, tid=tid, ts=_time(event.ts), args=kept)
+        return _Event(ph="M", name=event.name, pid=pid, tid=tid, ts=_time(event.ts), args=args)
 
     def _pid(self, value: Any) -> Any:
         """Mergers of several ranks' files write the rank before the process's number."""
@@ -211,10 +218,6 @@ class _Scrubber:
         if isinstance(value, str) and value not in _OWN_IDS and not _PLAIN_ID.fullmatch(value):
             return self._ids.setdefault(value, f"id {len(self._ids) + 1}")
         return value if isinstance(value, str | int | float) else None
-
-
-def _label(key: str, found: re.Match[str] | None) -> dict[str, msgspec.Raw]:
-    return {} if found is None else {key: msgspec.Raw(msgspec.json.encode(found[0]))}
 
 
 def _time(raw: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | msgspec.UnsetType:
@@ -241,14 +244,10 @@ def _as_written(raw: msgspec.Raw) -> bool:
     return _NUMERIC.fullmatch(bytes(raw)) is not None
 
 
-def _plain_text(raw: msgspec.Raw | None) -> str:
-    """The text that the JSON text `raw` is; "" where it is none."""
-    value = _decoded(raw) if raw is not None else None
-    return value if isinstance(value, str) else ""
-
-
-def _decoded(raw: msgspec.Raw) -> Any:
-    """The value of a JSON text that nothing has looked into; None where it is malformed."""
+def _decoded(raw: msgspec.Raw | None) -> Any:
+    """The value of a JSON text that nothing has looked into; None where there is none, or it is malformed."""
+    if raw is None:
+        return None
     try:
         return msgspec.json.decode(bytes(raw).decode("utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError):

@@ -1,7 +1,7 @@
 """An nsys export without environment, host, paths and process list: a new database of what accounting needs.
 
 Tables, columns and metadata rows are admitted by name; whatever is not named here stays behind, so what a later nsys
-adds cannot leak. A column holds numbers, and a value of another type in it becomes NULL; the few columns of texts are
+adds cannot leak. A column holds numbers, and what is none in it becomes NULL; the few columns of texts are
 filtered (`profkit.scrub.fields`). Strings come along only where a kept row refers to them.
 """
 
@@ -84,7 +84,7 @@ _TABLES: Mapping[str, _Admitted] = {
         f"{_CALL} eventType rangeId category color endGlobalTid domainId",
         texts="text",
         references="textId",
-        where=f"eventType IN ({PUSH_POP}, {START_END}, {DOMAIN})",
+        where=f"CAST(eventType AS INTEGER) IN ({PUSH_POP}, {START_END}, {DOMAIN})",
         needs="eventType",
     ),
     "TARGET_INFO_GPU": _Admitted(
@@ -168,18 +168,25 @@ class _Copy:
         selection = f"SELECT {', '.join(values)} FROM src.{quoted(name)} WHERE {where}"
         empty = ", ".join(f"COALESCE(max({value} IS NULL), 0)" for value in values)
         has_null = self._db.execute(f"SELECT {empty} FROM src.{quoted(name)} WHERE {where}").fetchone()
+        kinds = ["INTEGER" if c in numbers else self._text_type(name, c) for c in columns]
         declared = [
-            f"{quoted(c)} {'INTEGER' if c in numbers else 'TEXT'}{' NOT NULL' if info[c][3] and not null else ''}"
-            for c, null in zip(columns, has_null, strict=True)
+            f"{quoted(c)} {kind}{' NOT NULL' if info[c][3] and not null else ''}"
+            for c, kind, null in zip(columns, kinds, has_null, strict=True)
         ]
         self._db.execute(f"CREATE TABLE main.{quoted(name)} ({', '.join(declared)})")
         self._db.execute(f"INSERT INTO main.{quoted(name)} {selection}")
         return [f"SELECT {quoted(c)} FROM main.{quoted(name)}" for c in columns if c in admitted.references.split()]
 
+    def _text_type(self, name: str, column: str) -> str:
+        """The declared type of a column of texts: none where floats stand among them, whose texts vary by SQLite."""
+        sql = f"SELECT max(typeof({quoted(column)}) = 'real') FROM src.{quoted(name)}"
+        return "" if self._db.execute(sql).fetchone()[0] else "TEXT"
+
     def _strings(self, references: list[str]) -> None:
         if STRINGS not in self._have:
             return
-        self._db.execute(f"CREATE TABLE main.{STRINGS} (id INTEGER NOT NULL PRIMARY KEY, value TEXT)")
+        kind = self._text_type(STRINGS, "value")
+        self._db.execute(f"CREATE TABLE main.{STRINGS} (id INTEGER NOT NULL PRIMARY KEY, value {kind})")
         if references:
             self._db.execute(
                 f"INSERT OR IGNORE INTO main.{STRINGS} SELECT {_number('id')}, {_text('value')} FROM src.{STRINGS} "
@@ -189,12 +196,14 @@ class _Copy:
 
 def _number(column: str) -> str:
     name = quoted(column)
-    return f"CASE WHEN typeof({name}) IN ('integer', 'real') THEN {name} END"
+    # A text that is an integer is read as one.
+    whole = f"{name} = CAST(CAST({name} AS INTEGER) AS TEXT)"
+    return f"CASE WHEN typeof({name}) IN ('integer', 'real') OR {whole} THEN {name} END"
 
 
 def _text(column: str) -> str:
     name = quoted(column)
-    return f"CASE WHEN {name} IS NOT NULL THEN kept_text(CAST({name} AS BLOB)) END"
+    return f"CASE WHEN typeof({name}) IN ('text', 'blob') THEN kept_text(CAST({name} AS BLOB)) ELSE {name} END"
 
 
 def _kept_text(raw: bytes) -> str:

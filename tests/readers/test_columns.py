@@ -5,11 +5,14 @@ from __future__ import annotations
 from decimal import ROUND_HALF_EVEN, Decimal
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from builders import us
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profkit.errors import ProfkitError
+from profkit.readers.arrow import Origin, as_int64
 from profkit.readers.rows import broken_rows, integers, microseconds_to_ns
 
 INT64 = np.iinfo(np.int64)
@@ -94,3 +97,30 @@ def test_a_row_longer_than_a_day_is_broken() -> None:
     start, end = np.array([7, 7, -furthest, furthest - 1]), np.array([7 + day, 8 + day, furthest, furthest])
 
     assert broken_rows(start, end).tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["7", "-3", None], [7, -3, None]),
+        (["9223372036854775807"], [INT64.max]),
+        ([b"7"], [7]),
+        ([1.0, None, 2.0**52], [1, None, 1 << 52]),
+        (pa.array([(1 << 64) - 1], pa.uint64()), [-1]),
+        ([None], [None]),
+    ],
+)
+def test_whole_numbers_of_any_type_are_integers(values: list[object] | pa.Array, expected: list[object]) -> None:
+    column = values if isinstance(values, pa.Array) else pa.array(values)
+
+    assert as_int64(column, "id", Origin("file")).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "wrong", ["x", "", "+7", " 7", "7.0", "9223372036854775808", "١", b"\xff", 1.5, 2.0**53, float("inf"), True, [7]]
+)
+def test_what_is_no_integer_is_named_with_its_row(wrong: object) -> None:
+    column = pa.array([None, wrong, wrong])
+
+    with pytest.raises(ProfkitError, match=r"file, row 2: id is .*, expected an integer"):
+        as_int64(column, "id", Origin("file"))

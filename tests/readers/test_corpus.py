@@ -135,9 +135,9 @@ def test_rocprof_calls_and_markers(path: Path) -> None:
 
 
 REFUSED = {
-    "hip_compile_trace.csv": r"no kernel, copy, launch or marker in this file\. Open the kernel_trace\.csv",
-    "hsa_api_trace.csv": r"no kernel, copy, launch or marker in this file\. Open the kernel_trace\.csv",
-    "rccl_trace.csv": r"no kernel, copy, launch or marker in this file\. Open the kernel_trace\.csv",
+    "hip_compile_trace.csv": r"no kernel, copy, launch or marker in this file\. Open that of the kernels",
+    "hsa_api_trace.csv": r"no kernel, copy, launch or marker in this file\. Open that of the kernels",
+    "rccl_trace.csv": r"no kernel, copy, launch or marker in this file\. Open that of the kernels",
     "hip_api_stats.csv": "holds sums per kernel or call",
     "hip_domain_stats.csv": "holds sums per kernel or call",
     "scratch_memory_trace.csv": "a file of rocprofv3 without kernels",

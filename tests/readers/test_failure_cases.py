@@ -21,6 +21,7 @@ from recordings import FORMATS, SECRET, Kernel, Launch, Range, Recording, nsys_s
 
 from profkit import readers
 from profkit.cli import main
+from profkit.commands.scrub import scrub
 from profkit.counting.count import take_census
 from profkit.errors import ProfkitError
 from profkit.model.selection import Selection
@@ -464,3 +465,36 @@ def test_f24_no_output_shows_the_environment(
         assert "hunter2" not in text
         assert "SECRET" not in text
         assert "/home/" not in text
+
+
+# -- integers of another type -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["nsys sqlite", "rocpd"])
+@pytest.mark.parametrize("kind", ["TEXT", "REAL"])
+def test_integers_that_stand_as_texts_or_floats_are_read(tmp_path: Path, name: str, kind: str) -> None:
+    kernels = [Kernel(f"k{i}", 100 * i, 100 * i + 5, i) for i in range(1, 4)]
+    launches, ranges = [Launch(100 * i - 50, i) for i in range(1, 4)], [Range("layers.0", 10, 400)]
+    path = FORMATS[name](tmp_path, Recording(kernels, launches, ranges))
+    expected = readers.read(path)
+    # GIVEN the same database, in which no column has a type, and each integer below 2^53 is another's
+    database = sqlite3.connect(path)
+    for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
+        changed = (
+            f'iif(typeof("{c}") = \'integer\' AND "{c}" < 1 << 53, CAST("{c}" AS {kind}), "{c}")' for c in columns
+        )
+        selected = ", ".join(f'{value} AS "{c}"' for value, c in zip(changed, columns, strict=True))
+        database.execute(f'CREATE TABLE changed AS SELECT {selected} FROM "{table}"')
+        database.execute(f'DROP TABLE "{table}"')
+        database.execute(f'ALTER TABLE changed RENAME TO "{table}"')
+    database.commit()
+    database.close()
+
+    found = readers.read(path)
+
+    for part in ("ops", "launches", "ranges"):
+        pd.testing.assert_frame_equal(getattr(found, part), getattr(expected, part))
+    if name == "nsys sqlite":
+        scrub(path, tmp_path / "scrubbed", force=False)
+        pd.testing.assert_frame_equal(readers.read(tmp_path / "scrubbed").ops, expected.ops)
