@@ -430,6 +430,11 @@ class Comparison:
         return EXIT_OF[self.verdict]
 
     @property
+    def between_differs(self) -> bool:
+        """Whether what runs between the steps does."""
+        return self.before.between_steps != self.after.between_steps
+
+    @property
     def selected_groups(self) -> list[Group]:
         """The groups that the question is about."""
         return [group for group in self.groups if group.selected]

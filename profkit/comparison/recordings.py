@@ -36,7 +36,7 @@ def matched_kinds(before: Input, after: Input) -> tuple[Input, list[Reason], lis
     notes: list[Reason] = []
     runs: list[Input] = []
     for run in after.runs:
-        index, reason = _most_like(wanted, before.census, run.census)
+        index, reason = most_like(wanted, before.census, run.census)
         if index is None:
             return after, notes, [] if reason is None else [reason]
         if reason is not None:
@@ -45,7 +45,8 @@ def matched_kinds(before: Input, after: Input) -> tuple[Input, list[Reason], lis
     return dataclasses.replace(runs[0], label=after.label, more=tuple(runs[1:]), own=after.own), notes[:1], []
 
 
-def _most_like(wanted: KindCensus, before: Census, after: Census) -> tuple[int | None, Reason | None]:
+def most_like(wanted: KindCensus, before: Census, after: Census) -> tuple[int | None, Reason | None]:
+    """Which kind of step of `after` is the same as `wanted`, one of `before`; and what is to be said of that."""
     candidates = _with_layers(after)
     if not candidates:
         return None, None
@@ -58,10 +59,10 @@ def _most_like(wanted: KindCensus, before: Census, after: Census) -> tuple[int |
     peers = [i for i in _with_layers(before) if wanted.likeness(before.kinds[i]) > 1 - _TELLING]
     if len(peers) == len(alike):
         # The same number of graphs with the same kernels on both sides: batch sizes, captured in one order.
-        position = _by_id(before, peers).index(before.default)
+        position = _by_id(before, peers).index(next(i for i in peers if before.kinds[i] is wanted))
         index = _by_id(after, alike)[position]
         message = (
-            f"{len(alike)} kinds of step run the same kernels; {before.kinds[before.default].kind.name} is compared "
+            f"{len(alike)} kinds of step run the same kernels; {wanted.kind.name} is compared "
             f"with {after.kinds[index].kind.name} by the order of their capture. Choose with --graph."
         )
         return index, Reason("step-kind-by-order", message)
@@ -198,10 +199,6 @@ def other_kinds(before: Input, after: Input) -> Iterator[Reason]:
             yield Reason("other-step-kinds", message)
 
 
-#: The code of `between`.
-BETWEEN = "between-steps-differ"
-
-
 def between(before: Input, after: Input) -> Iterator[Reason]:
     """Launches that run between the steps and differ in number."""
     sides = before.between_steps, after.between_steps
@@ -210,7 +207,9 @@ def between(before: Input, after: Input) -> Iterator[Reason]:
         changes = [
             f"{display(name)} {_each(sides[0], name, kind)} → {_each(sides[1], name, kind)}" for name, kind in different
         ]
-        yield Reason(BETWEEN, f"Between two steps, launches differ in number: {listed(changes, _LISTED)}.")
+        yield Reason(
+            "between-steps-differ", f"Between two steps, launches differ in number: {listed(changes, _LISTED)}."
+        )
 
 
 def _each(between: Mapping[Launch, Fraction], name: str, kind: str) -> str:

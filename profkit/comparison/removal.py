@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor
 
 from profkit.comparison.model import Gone, Group, Input, Launch, Row
+from profkit.comparison.recordings import most_like
 from profkit.model.census import KindCensus
 from profkit.model.names import display
 from profkit.model.wording import listed
@@ -164,16 +165,15 @@ def _in_other_kinds(sides: tuple[Input, Input], censuses: tuple[KindCensus, Kind
     layers for other batches. Kinds that cannot be paired are no evidence."""
     found: list[Gone] = []
     compared = _change_of(censuses[0], censuses[1])
-    kinds = [
-        [k for k in s.census.kinds if k is not s.census.chosen and k.kind.replayed and len(k.layers)] for s in sides
-    ]
-    for before in kinds[0]:
-        alike = [before.likeness(after) for after in kinds[1]]
-        best = max(alike, default=0.0)
-        peers = [before.likeness(other) for other in kinds[0]]
-        if best == 0.0 or alike.count(best) > 1 or peers.count(max(peers)) > 1:
+    first, second = (
+        replace(side.census, kinds=[k for k in side.census.kinds if k is not side.census.chosen and k.kind.replayed])
+        for side in sides
+    )
+    for before in (kind for kind in first.kinds if len(kind.layers)):
+        index, _ = most_like(before, first, second)
+        if index is None:
             continue
-        after = kinds[1][alike.index(best)]
+        after = second.kinds[index]
         change = _change_of(before, after)
         if change.total() < min(compared.total(), 0):
             found += [

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from profkit.comparison.model import Comparison, Finding, Gates, Launch, Reason, Row, Status, Verdict
-from profkit.comparison.recordings import BETWEEN
 from profkit.comparison.work import NOT_REPRODUCIBLE
 from profkit.counting.ranks import world_sizes
 from profkit.model.census import EXTENT, UNATTRIBUTED
@@ -37,8 +36,7 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
     Args:
         notes: reasons already known (work, settings), listed after the verdict's own.
     """
-    said = {note.code for note in notes}
-    verdict, reasons = _decide(comparison, gates, said)
+    verdict, reasons = _decide(comparison, gates, reproducible=all(note.code != NOT_REPRODUCIBLE for note in notes))
     identities = [{run.identity for run in side.runs} for side in (comparison.before, comparison.after)]
     if None not in identities[0] and identities[0] == identities[1]:
         reasons.append(Reason("same-input", "Both sides are the same recording."))
@@ -66,8 +64,8 @@ def judge(comparison: Comparison, gates: Gates, notes: Sequence[Reason]) -> Comp
     return dataclasses.replace(comparison, verdict=verdict, reasons=(*reasons, *notes))
 
 
-def _decide(comparison: Comparison, gates: Gates, said: Collection[str]) -> tuple[Verdict, list[Reason]]:
-    checked = _check_gates(comparison, gates, said)
+def _decide(comparison: Comparison, gates: Gates, *, reproducible: bool) -> tuple[Verdict, list[Reason]]:
+    checked = _check_gates(comparison, gates)
     reasons = [reason for _, reason in checked]
     if comparison.work == "lost":
         return "refuted", [Reason("work-lost", "The outputs are not the same: work was lost or changed."), *reasons]
@@ -81,11 +79,11 @@ def _decide(comparison: Comparison, gates: Gates, said: Collection[str]) -> tupl
     if any(layer.removed > 0 for layer in comparison.layers):
         reasons.insert(0, Reason("launches-removed", removed_sentence(comparison)))
         if comparison.work == "preserved":
-            return "confirmed", reasons + _others_changed(comparison, said)
-        if gates.expect_removed is not None and NOT_REPRODUCIBLE not in said:
+            return "confirmed", reasons + _others_changed(comparison)
+        if gates.expect_removed is not None and reproducible:
             partly = "compared in some layers only" if comparison.work == "partly" else "not compared"
             message = f"Judged on launches alone: outputs {partly}, so whether all work is done is not known."
-            return "confirmed", [*reasons, Reason("launches-alone", message), *_others_changed(comparison, said)]
+            return "confirmed", [*reasons, Reason("launches-alone", message), *_others_changed(comparison)]
         message = "Launches are gone, and whether their work is still done is not known."
         return "inconclusive", [Reason("cannot-tell-work", message), *reasons]
     if gates.expect_faster_percent is not None:
@@ -96,7 +94,7 @@ def _decide(comparison: Comparison, gates: Gates, said: Collection[str]) -> tupl
     everything = (*comparison.findings, *comparison.elsewhere, *comparison.outside)
     different = [f for f in everything if f.status != "unchanged"]
     slower = _whole_changed(comparison)
-    if not different and (slower or BETWEEN in said):
+    if not different and (slower or comparison.between_differs):
         return "changed", [*slower, *reasons]
     if not different:
         return "neutral", [Reason("no-difference", _no_difference(comparison)), *reasons]
@@ -108,7 +106,7 @@ def _unexplained(comparison: Comparison) -> list[Reason]:
     gone = comparison.unexplained
     if not gone:
         return []
-    told = [f"{g.name} from {g.where} ({_launches(g.per_step, comparison)} a step)".replace(",)", ")") for g in gone]
+    told = [f"{g.name} from {g.where} ({_launches(g.per_step)} a step{_mean(g.per_step)})" for g in gone]
     what = listed(told, _MOST_NAMES, "; ")
     message = f"Launches are gone that no claim covers and nothing explains: {what}."
     return [Reason("gone-unexplained", message)]
@@ -156,7 +154,7 @@ def removed_sentence(comparison: Comparison) -> str:
         if layer.removed > 0:
             by_count.setdefault(layer.removed, Counter())[layer.rank] += 1
     told = [
-        f"{_launches(removed, comparison)} a layer {are(removed)} gone from {_of_ranks(layers, comparison.ranks)}"
+        f"{_launches(removed)} a layer {are(removed)} gone from {_of_ranks(layers, comparison.ranks)}{_mean(removed)}"
         for removed, layers in sorted(by_count.items(), reverse=True)
     ]
     what = listed(told, _MOST_NAMES, " and ")
@@ -171,11 +169,13 @@ def removed_sentence(comparison: Comparison) -> str:
     return f"{what}{step}."
 
 
-def _launches(number: float, comparison: Comparison) -> str:
-    """So many launches; a fraction is a mean over runs that differ."""
-    whole = round(number, 2)
-    runs = len(comparison.before.runs) + len(comparison.after.runs) > 2 and whole % 1
-    return counted(whole, "launch") + (", a mean over runs that differ," if runs else "")
+def _launches(number: float) -> str:
+    return counted(round(number, 2), "launch")
+
+
+def _mean(*numbers: float) -> str:
+    """Says that a count is none of one step: steps, ranks or runs differ."""
+    return ", a mean of what differs" if any(round(number, 2) % 1 for number in numbers) else ""
 
 
 def _of_ranks(layers: Mapping[int, int], ranks: int) -> str:
@@ -201,16 +201,16 @@ def _new_launches(comparison: Comparison) -> str:
     for group, number in by_group.items():
         layers.setdefault(number, Counter()).update(comparison.groups[group].ranks)
     told = [
-        f"{_launches(number, comparison)} a layer {are(number)} new in {_of_ranks(there, comparison.ranks)}"
+        f"{_launches(number)} a layer {are(number)} new in {_of_ranks(there, comparison.ranks)}{_mean(number)}"
         for number, there in sorted(layers.items(), reverse=True)
     ]
     return listed(told, _MOST_NAMES, " and ")
 
 
-def _others_changed(comparison: Comparison, said: Collection[str]) -> list[Reason]:
+def _others_changed(comparison: Comparison) -> list[Reason]:
     """Launches beside the ones that are gone, and what took their place, that changed in number or beyond noise."""
     changed = other_changes(comparison)
-    if not changed and BETWEEN in said:
+    if not changed and comparison.between_differs:
         return []
     if not changed:
         return [Reason("nothing-else-moved", "No other launch changed in number, or in time beyond noise.")]
@@ -282,7 +282,7 @@ def _happened(finding: Finding, steps: tuple[int, int]) -> str:
     return "faster" if finding.delta < 0 else "slower"
 
 
-def _check_gates(comparison: Comparison, gates: Gates, said: Collection[str]) -> list[tuple[bool | None, Reason]]:
+def _check_gates(comparison: Comparison, gates: Gates) -> list[tuple[bool | None, Reason]]:
     """Each condition that a flag set: whether it holds (None: that cannot be told), and what was found."""
     checked: list[tuple[bool | None, Reason]] = []
     if gates.expect_removed is not None:
@@ -290,7 +290,7 @@ def _check_gates(comparison: Comparison, gates: Gates, said: Collection[str]) ->
     if gates.expect_fused:
         checked.append(_fused(comparison, comparison.with_status("removed", "moved")))
     if gates.expect_faster_percent is not None:
-        checked.append(_faster(comparison, gates.expect_faster_percent, said))
+        checked.append(_faster(comparison, gates.expect_faster_percent))
     if gates.max_launches_per_layer is not None:
         most = max(comparison.layers, key=lambda layer: layer.launches_after)
         holds = most.launches_after <= gates.max_launches_per_layer
@@ -315,8 +315,7 @@ def _removed(comparison: Comparison, expected: int) -> tuple[bool, Reason]:
     told = f"{gone_net}; {expected} {were(expected)} expected"
     if unlike is not None:
         counts = unlike.launches_before, unlike.launches_after
-        mean = ", a mean over runs that differ" if any(n % 1 for n in counts) else ""
-        told += f"; layer {unlike.name} has {counts[0]:.4g} → {counts[1]:.4g}{mean}"
+        told += f"; layer {unlike.name} has {counts[0]:.4g} → {counts[1]:.4g}{_mean(*counts)}"
     elif comparison.moved and not holds:
         told += f"; {comparison.moved} more a layer only moved: they run elsewhere in the step"
     elif usual < 0:
@@ -324,14 +323,14 @@ def _removed(comparison: Comparison, expected: int) -> tuple[bool, Reason]:
     return holds, Reason("expected-removal" if holds else "unexpected-removal", f"{told[:1].upper()}{told[1:]}.")
 
 
-def _faster(comparison: Comparison, percent: float, said: Collection[str]) -> tuple[bool | None, Reason]:
+def _faster(comparison: Comparison, percent: float) -> tuple[bool | None, Reason]:
     """Whether the step takes less time by so much: untraced where that is known, as traced elsewhere."""
     times, basis = (comparison.untraced, "untraced") if comparison.untraced else (comparison.traced, "traced")
     if times is None or not times.before_us:
         return None, Reason(
             "faster-unknown", "Whether the step is faster cannot be told: no times of it were recorded."
         )
-    if BETWEEN in said:
+    if comparison.between_differs:
         message = "Whether the step is faster cannot be told: what runs between steps differs, and no time holds it."
         return None, Reason("faster-unknown", message)
     share = -times.delta_us / times.before_us * 100

@@ -15,7 +15,7 @@ from profkit.comparison.outputs import compare_outputs
 from profkit.model.outputs import OutputNumbers
 from profkit.model.run import ReferenceRecord, ReferencesRecord
 from profkit.model.scope import LAYER
-from profkit.model.wording import counted, listed
+from profkit.model.wording import are, counted, listed
 from profkit.runs import run_dir
 
 #: The code of outputs that differ from run to run: work is unknown then, whatever the traces show.
@@ -65,6 +65,11 @@ def judged(before: Input, after: Input) -> tuple[Work, list[Reason]]:
         message = f"The outputs are infinite or NaN on both sides (e.g. {min(blind)}), so they tell nothing."
         return "unknown", [Reason("outputs-not-finite", message)]
     work, why = _compared(before.label, one, after.label, other)
+    unseen = []
+    if blind:
+        told = f"{counted(len(blind), 'output')} {are(len(blind))} infinite or NaN on both sides"
+        message = f"{told} and tell nothing, e.g. {min(blind)}."
+        unseen = [Reason("outputs-not-finite", message)]
     left = _not_compared(before, after, shared)
     # What differs in one rank is lost, whatever cannot be compared in others.
     if left is not None and work != "lost":
@@ -73,8 +78,8 @@ def judged(before: Input, after: Input) -> tuple[Work, list[Reason]]:
     if work == "preserved" and missing:
         numbers = listed([str(number) for number in missing], _LISTED)
         message = f"No compared output names layer {numbers}: {len(missing)} of the trace's layers are not checked."
-        return "partly", [why, Reason("outputs-partly", message)]
-    return work, [why]
+        return "partly", [why, Reason("outputs-partly", message), *unseen]
+    return work, [why, *unseen]
 
 
 #: Layers that a sentence lists.

@@ -518,7 +518,6 @@ def _by_place(ops: _PlacedOps, rows: Ints, steps: int, *, warm_up: bool = False)
     table = ops.named(rows[first])
     table.insert(0, "where", pd.Series([[*fixed, *labels][w] for w in where[first]], dtype=object))
     table["launches"] = np.bincount(codes, minlength=len(unique))
-    table = table.assign(**_shapes(ops, rows, codes, first, np.arange(len(unique))))
     for column, name in EXTENTS.items():
         table[column] = pd.Series(_extents(ops, rows, codes, len(unique), name, steps), dtype=object)
     weights = ops.end[rows] - ops.start[rows]

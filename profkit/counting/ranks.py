@@ -148,7 +148,7 @@ def _behind(jobs: Sequence[KindCensus]) -> KindCensus:
         [c.outside.assign(rank=c.outside.get("rank", 0)) for c in jobs],
         [c.outside_ns for c in jobs],
         ["rank", "where", "canonical", "op_kind"],
-        ["name", *SHAPE, *EXTENTS],
+        ["name", *EXTENTS],
     )
     layers = jobs[0].layers.copy()
     sums = sum(w * c.layers[_SUMS].to_numpy() for w, c in zip(weights, jobs, strict=True))

@@ -91,7 +91,7 @@ class KindCensus:
             occurrence, stream (of its first op), launches, ns, `SHAPE`, in_layers (`Selection.layers` matches),
             selected (`Selection.scope` too).
         slot_ns: the same slots by step: nanoseconds, shape [slots, steps].
-        outside: one row a kernel outside layers: where, name, canonical, op_kind, launches, ns, `SHAPE`, `EXTENTS`.
+        outside: one row a kernel outside layers: where, name, canonical, op_kind, launches, ns, `EXTENTS`.
         outside_ns: shape [outside rows, steps].
         step_span_ns: first start to last end of each step, shape [steps]; under a profiler, so longer than it runs.
         job_of_step: which of several independent jobs each step comes from, shape [steps].

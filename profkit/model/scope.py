@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 #: The part of a range's text that names a layer: ``model.layers.3.mlp``, ``layer_12``, ``transformer.h.3``,
 #: ``blocks.7``. It is a whole part of a path: ``linear_layers.0`` and ``num_layers_61`` name none, nor does a number of
-#: ten digits, nor ``layers.0-23``, which are several. Caches and pools
-#: have blocks too, so the first word names those of a model.
+#: ten digits, nor do ``layers.0-23`` and ``capture of layers_24``, which are several. Caches and pools have blocks too,
+#: so the first word names those of a model.
 LAYER = re.compile(
     r"(?:(?<![A-Za-z0-9_])(?<!\bof )(?:layers?[._]|h\.)|^(?:\S*[^A-Za-z0-9_\s])?blocks?[._])(\d{1,9})(?![A-Za-z0-9])"
     r"(?!\s*(?:-|–|\.\.|[,:]|to\b|and\b)\s*\d)",
@@ -31,8 +31,6 @@ _NO_MODEL = re.compile(
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 #: Numbers, and what names a request.
 _NUMBERS = re.compile(r"(?i)\b(?=[a-f]*\d)[0-9a-f]{6,}\b|\d+")
-
-
 #: What ends before a module's path in one text.
 _PATH = re.compile(r"[\s/:]")
 

@@ -15,8 +15,9 @@ from typing import Literal
 
 #: Where a block or a column is shown alone.
 Medium = Literal["screen", "page"]
-#: ``points`` are the sentences of a list, ``fine`` is small print, which a page has at its end.
-Style = Literal["plain", "points", "fine", "warning", "alarm"]
+#: ``points`` are the sentences of a list, ``fine`` is small print, which a page has at its end, ``next`` what to do
+#: next.
+Style = Literal["plain", "points", "fine", "next", "warning", "alarm"]
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 #: Characters that no one sees, and that turn what is seen.
 _HIDDEN = re.compile(r"[\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
@@ -77,7 +78,7 @@ class Column:
 
     Args:
         title: its head.
-        number: it holds numbers, which stand at their right.
+        number: it holds numbers, which stand at its right.
         spare: a screen that is too narrow leaves it out, the highest first.
     """
 

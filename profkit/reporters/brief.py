@@ -23,7 +23,7 @@ def render(answer: Answer) -> str:
     """The answer as text of at most `MOST_BYTES`."""
     out = io.StringIO()
     console = Console(file=out, width=100, highlight=False, emoji=False, markup=False)
-    tables, codes = 0, list[str]()
+    tables, left, codes = 0, 0, list[str]()
     for block in answer.blocks():
         if isinstance(block, Title):
             on_screen([Title(clean(block.text, 2 * _SENTENCE))], console)
@@ -32,10 +32,12 @@ def render(answer: Answer) -> str:
         elif isinstance(block, Table) and block.only != "page" and tables < _TABLES:
             tables += 1
             on_screen([_largest(block)], console)
-        elif isinstance(block, Lines) and block.only != "page" and not block.detail:
-            told = [clean(line, _SENTENCE) for line in block.told if not line.startswith("Next: ")]
-            on_screen([Lines(told)], console)
-    lines = [f"codes: {', '.join(dict.fromkeys(codes))} (profkit explain CODE)"] if codes else []
+        elif isinstance(block, Table):
+            left += block.only != "page"
+        elif isinstance(block, Lines) and block.only != "page" and block.style != "next" and not block.detail:
+            on_screen([Lines([clean(line, _SENTENCE) for line in block.told])], console)
+    lines = [f"… {left} more tables: --format text"] if left else []
+    lines += [f"codes: {', '.join(dict.fromkeys(codes))} (profkit explain CODE)"] if codes else []
     lines += answer.notes
     last = "\n".join([*(clean(line, _SENTENCE) for line in lines), *answer.next_steps]) + "\n"
     room = MOST_BYTES - len(last.encode()) - 8

@@ -18,7 +18,7 @@ def write(answer: Answer, file: Path) -> None:
     """Write the page.
 
     Raises:
-        OSError: it cannot be written.
+        ProfkitError: it cannot be written.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("profkit.reporters", "."),
@@ -43,7 +43,7 @@ def write(answer: Answer, file: Path) -> None:
         title=title,
         verdict=verdict,
         blocks=list(_shown(ordered)),
-        figures=[{"kind": figure.kind, "figure": figure} for figure in answer.figures()],
+        figures=list(answer.figures()),
         markdown=markdown.render(blocks),
         ticks=_ticks,
     )
@@ -53,17 +53,14 @@ def write(answer: Answer, file: Path) -> None:
 def _shown(blocks: Iterable[Block]) -> Iterable[dict[str, Any]]:
     """The blocks of a screen, with the columns of a page: as many as there are, to sort by."""
     for block in blocks:
-        warning = isinstance(block, Lines) and block.style == "warning"
-        if isinstance(block, Gap) or (not isinstance(block, Title | Notes) and block.only == "page" and not warning):
-            continue
         if isinstance(block, Title):
             yield {"kind": "title", "text": block.text, "verdict": block.verdict}
         elif isinstance(block, Notes):
             yield {"kind": "notes", "notes": block.notes, "warning": block.warning}
-        elif isinstance(block, Lines):
-            if block.told:
-                yield {"kind": "lines", "lines": block.told, "style": block.style}
-        else:
+        # A screen has why there are no layers as an error.
+        elif isinstance(block, Lines) and (block.only != "page" or block.style == "warning"):
+            yield {"kind": "lines", "lines": block.told, "style": block.style}
+        elif isinstance(block, Table) and block.only != "page":
             yield _table(block)
 
 

@@ -25,13 +25,12 @@ def answer(runs: Sequence[Counted], floor_us: float | None = None, *, details: b
     """
     document = layers_document.report(runs, floor_us)
     records = functools.partial(layers_document.records, document)
-    drawn = (figure for run in document.runs for figure in figures.of_layers(run))
     return Answer(
         lambda: report(document),
         lambda: document,
         records,
         details=details,
-        figures=lambda: drawn,
+        figures=lambda: [figure for run in document.runs for figure in figures.of_layers(run)],
         next_steps=_next_steps(document),
     )
 
@@ -56,7 +55,7 @@ def report(document: LayersDocument) -> Iterator[Block]:
         text = f"Average of {average.runs} runs: {average.launches:g} launches and {us} a layer per step."
         yield Lines([text], only="screen")
     yield Lines([f"Unlike the others: {o.run}: {o.message}." for o in average.unlike], "warning", only="screen")
-    yield Lines([f"N{step[1:]}" for step in _next_steps(document)], "fine", only="screen")
+    yield Lines([f"N{step[1:]}" for step in _next_steps(document)], "next", only="screen")
 
 
 def _run(run: Run) -> Iterator[Block]:

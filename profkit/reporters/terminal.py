@@ -19,7 +19,7 @@ _WIDTHS = 80, 100, 200
 #: Names, and what else is text, keep so much where there is room for it, and so much in any case.
 _NAME_WIDTH, _NAME_ROOM, _ROOM = 48, 28, 12
 _VERDICT = {"confirmed": "bold green", "refuted": "bold red", "inconclusive": "bold yellow"}
-_LINES = {"plain": "", "points": "", "fine": "dim", "warning": "yellow", "alarm": "bold red"}
+_LINES = {"plain": "", "points": "", "fine": "dim", "next": "dim", "warning": "yellow", "alarm": "bold red"}
 _ROW = {"": "", "total": "bold", "dim": "dim"}
 
 

@@ -127,30 +127,32 @@ def traces_in(directory: Path) -> list[RunFile]:
         ProfkitError: there is none.
     """
     traces: list[Path] = []
-    others: list[str] = []
+    others: list[Path] = []
     for path in readers.without_companions(sorted(directory.iterdir())):
         if path.is_file() and not path.name.startswith("."):
             if readers.recognised(path):
                 traces.append(path)
             else:
-                others.append(path.name)
+                others.append(path)
     if not traces:
-        held = f"; its files are of no format that profkit reads: {listed(others)}" if others else ""
+        held = f"; its files are of no format that profkit reads: {listed([p.name for p in others])}" if others else ""
         raise ProfkitError(
             f"{directory} holds no run.json (looked three levels deep) and no trace{held}. Give a run directory, a "
             "trace file, or a directory of traces."
         )
-    ranked = [path for path in traces if _RANK_IN_NAME.search(path.name)]
-    notes = []
-    for left, why in (
-        (others, "no trace"),
-        (set(traces) - set(ranked) if ranked else (), "of no rank, as others are,"),
-    ):
-        if left:
-            names = sorted(path if isinstance(path, str) else path.name for path in left)
-            told = f"{counted(len(names), 'file')} in {directory.name} {are(len(names))} {why} and not read"
-            notes.append(Diagnostic("files-not-read", f"{told}: {listed(names)}."))
-    traces = ranked or traces
+    # Beside those of its ranks a server leaves that of its front, which ran nothing on a GPU.
+    ranked = [path for path in traces if _RANK_IN_NAME.search(path.name)] or traces
+    left = {"no trace": others, "of no rank, as others are,": [path for path in traces if path not in ranked]}
+    notes = [
+        Diagnostic(
+            "files-not-read",
+            f"{counted(len(files), 'file')} in {directory.name} {are(len(files))} {why} and not read: "
+            f"{listed([path.name for path in files])}.",
+        )
+        for why, files in left.items()
+        if files
+    ]
+    traces = ranked
     ranks_of = _ranks_by_name(directory, traces)
     return [
         RunFile(f"{directory.name}/{path.name}", path, None, rank=rank, notes=notes if index == 0 else ())

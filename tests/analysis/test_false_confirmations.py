@@ -66,6 +66,18 @@ def test_outputs_that_are_not_finite_tell_nothing(bench: Bench, value: float, wo
     assert comparison.verdict == ("confirmed" if work == "preserved" else "inconclusive")
 
 
+def test_a_layer_whose_output_is_not_finite_is_not_checked_and_that_is_said(bench: Bench) -> None:
+    record = {"seed": 0, "digests": {"outputs": outputs(4)}}
+    numbers = {**known(1.0), "layers.2/out": known(math.nan)["layers.2/out"]}
+    sides = [
+        replace(bench.side(step(layer, seed=seed), label, record), numbers=numbers)
+        for seed, (label, layer) in enumerate((("before", FULL), ("after", DROPPED)))
+    ]
+    comparison = compare(*sides)
+    assert (comparison.verdict, comparison.work) == ("inconclusive", "partly")
+    assert "outputs-not-finite" in codes(comparison)
+
+
 @pytest.mark.parametrize(("before", "after", "work"), [(3, 4, "partly"), (4, 3, "lost")])
 def test_a_layer_whose_output_one_side_alone_has_is_not_checked_or_lost(
     bench: Bench, before: int, after: int, work: str
