@@ -456,8 +456,6 @@ class Database(Tables):
         from adbc_driver_manager import Error as AdbcError
         from adbc_driver_sqlite import dbapi
 
-        if table not in self.tables:
-            raise ProfkitError(f"{self._place(table)}: there is no such table. {_AGAIN}")
         left = self._rows_of(table)
         option = adbc_driver_sqlite.StatementOptions.BATCH_ROWS.value
         try:
